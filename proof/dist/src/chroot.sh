@@ -56,6 +56,18 @@ lastwords --version
 zcat /usr/share/man/man1/lastwords-report.1.gz | grep -q '^\.TH lastwords-report 1' || fail "the page of report"
 bash -c '. /usr/share/bash-completion/completions/lastwords && complete -p lastwords' > /dev/null || fail "completions of bash"
 
+# Program and library have no symbols; with the package of debug files, an address of them has its function.
+for pair in "/usr/bin/lastwords main" "$(echo /usr/lib/*/liblastwords.so.0) lw_start"; do
+    file=${pair% *} function=${pair#* }
+    if nm "$file" > /tmp/symbols 2>&1 && grep -q " [tT] $function" /tmp/symbols; then fail "$file has symbols"; fi
+    id=$(readelf -n "$file" | sed -n 's/^ *Build ID: //p')
+    debug=/usr/lib/debug/.build-id/$(echo "$id" | cut -c1-2)/$(echo "$id" | cut -c3-).debug
+    address=$(nm "$debug" | awk -v name="$function" '$3 == name { print $1; exit }')
+    [ -n "$address" ] || fail "$debug has no $function"
+    [ "$(addr2line -f -e "$debug" "0x$address" | head -n 1)" = "$function" ] || fail "$file: the address of $function has no name"
+    readelf --string-dump=.gnu_debuglink "$file" | grep -q "$(basename "$debug")" || fail "$file does not name its debug file"
+done
+
 # Programs that are linked with the library, shared and static, are killed. Each event whose recording call returned is there.
 # shellcheck disable=SC2046 # pkg-config prints several words.
 cc -Wall -Werror -o /tmp/shared /sources/main.c $(pkg-config --cflags --libs lastwords) -lpthread
@@ -145,10 +157,10 @@ cmp /tmp/dracut/etc/kdump/pre.d/lastwords /usr/lib/lastwords/save-trace || fail 
 rm -rf /lib/modules/6.1.0-test /boot/config-6.1.0-test /var/lib/kdump /var/lib/systemd/coredump/core.x.0.1.1.1
 
 # Without a purge, reports stay. After it, nothing is left.
-quietly apt-get -q remove -y lastwords liblastwords0 liblastwords-dev
+quietly apt-get -q remove -y lastwords liblastwords0 liblastwords-dev lastwords-dbg
 [ ! -e /usr/bin/lastwords ] || fail "lastwords is there after its removal"
 [ -d $reports ] || fail "the removal took the reports"
-quietly dpkg --purge lastwords liblastwords0 liblastwords-dev
+quietly dpkg --purge lastwords liblastwords0 liblastwords-dev lastwords-dbg
 listing > /tmp/after
 diff /tmp/before /tmp/after > /tmp/difference || { cat /tmp/difference; fail "the removal left or took files"; }
 echo "installed, used and removed on Debian $(cat /etc/debian_version)"

@@ -130,11 +130,14 @@ impl System {
     }
 }
 
-/// Puts the program and all that belongs to it into the tree.
-pub(super) fn program(tree: &Tree, system: System, program: &Path) -> Result<()> {
+/// Where the system's debuggers look for debug files.
+const DEBUG: &str = "usr/lib/debug/";
+
+/// Puts the program and all that belongs to it into the tree, and its debug file into `debug`.
+pub(super) fn program(tree: &Tree, debug: &Tree, system: System, program: &Path) -> Result<()> {
     let layout = system.layout()?;
     tree.copy("usr/bin/lastwords", PROGRAM, program)?;
-    tree.strip("usr/bin/lastwords", "--strip-unneeded")?;
+    tree.split("usr/bin/lastwords", debug, DEBUG)?;
     texts(tree, program, "usr/share", layout.zsh)?;
     // dracut is on Debian too, and the hook of initramfs-tools is of no use where there is no
     // initramfs-tools.
@@ -187,6 +190,7 @@ pub(super) fn library(
     system: System,
     run_time: &Tree,
     development: &Tree,
+    debug: &Tree,
 ) -> Result<()> {
     let layout = system.layout()?;
     let whole = Tree::create(run_time.root().with_extension("whole"))?;
@@ -207,7 +211,7 @@ pub(super) fn library(
     }
     std::fs::remove_dir_all(whole.root())?;
     let shared = format!("{folder}/liblastwords.so.{}", super::version()?);
-    run_time.strip(&shared, "--strip-unneeded")?;
+    run_time.split(&shared, debug, DEBUG)?;
     check_static_tls(&run_time.root().join(&shared))?;
     // Debian's libraries are not executable; rpm finds the dependencies of executable files only.
     run_time.set_mode(&shared, if system == System::Debian { FILE } else { PROGRAM })?;
@@ -253,6 +257,11 @@ fn check_static_tls(library: &Path) -> Result<()> {
 fn static_tls(segments: &str) -> Option<u64> {
     let line = segments.lines().find(|line| line.trim_start().starts_with("TLS "))?;
     u64::from_str_radix(line.split_whitespace().nth(5)?.strip_prefix("0x")?, 16).ok()
+}
+
+/// Completes the package of the debug files.
+pub(super) fn debug(tree: &Tree, system: System, name: &str) -> Result<()> {
+    document(tree, system, name, system.layout()?.changes)
 }
 
 /// Every package has the licences and the change log.

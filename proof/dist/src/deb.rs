@@ -29,29 +29,48 @@ const PROGRAM_SCRIPTS: &[(&str, u32, &str)] = &[
     ("postrm", PROGRAM, include_str!("debian/postrm")),
 ];
 
-/// Makes the three packages in `to`; returns their files.
+/// Makes the four packages in `to`; returns their files.
 pub(super) fn build(
     release: &Release,
     built: &Built,
     scratch: &Path,
     to: &Path,
 ) -> Result<Vec<PathBuf>> {
-    Ok([
-        vec![program(release, &built.program, scratch, to)?],
-        libraries(release, built, scratch, to)?,
-    ]
-    .concat())
+    let debug = Tree::create(scratch.join("deb-debug"))?;
+    let program = program(release, &built.program, &debug, scratch, to)?;
+    let libraries = libraries(release, built, &debug, scratch, to)?;
+    Ok([vec![program], libraries, vec![debug_files(release, &debug, scratch, to)?]].concat())
 }
 
-/// Makes the package of the program.
+/// Makes the package of the debug files of the program and the library.
+fn debug_files(release: &Release, tree: &Tree, scratch: &Path, to: &Path) -> Result<PathBuf> {
+    contents::debug(tree, System::Debian, "lastwords-dbg")?;
+    let version = release.debian();
+    let package = Package {
+        name: "lastwords-dbg",
+        section: "debug",
+        depends: format!("lastwords (= {version}) | liblastwords0 (= {version})"),
+        more: &[],
+        summary: "flight recorder - debug symbols",
+        description: &[
+            "The symbols and the debug information of the program lastwords and of its C",
+            "library, with which backtraces of them have names, files and lines.",
+        ],
+        control: &[],
+    };
+    finish(release, tree, &package, scratch, to)
+}
+
+/// Makes the package of the program. Its debug file goes to `debug`.
 pub(super) fn program(
     release: &Release,
     program: &Path,
+    debug: &Tree,
     scratch: &Path,
     to: &Path,
 ) -> Result<PathBuf> {
     let tree = Tree::create(scratch.join("deb-program"))?;
-    contents::program(&tree, System::Debian, program)?;
+    contents::program(&tree, debug, System::Debian, program)?;
     let package = Package {
         name: "lastwords",
         section: "utils",
@@ -70,10 +89,16 @@ pub(super) fn program(
 }
 
 /// Makes the packages of the C library: the library, and what compilers need.
-fn libraries(release: &Release, built: &Built, scratch: &Path, to: &Path) -> Result<Vec<PathBuf>> {
+fn libraries(
+    release: &Release,
+    built: &Built,
+    debug: &Tree,
+    scratch: &Path,
+    to: &Path,
+) -> Result<Vec<PathBuf>> {
     let tree = |name: &str| Tree::create(scratch.join(name));
     let (run_time, development) = (tree("deb-library")?, tree("deb-dev")?);
-    contents::library(&built.libraries, System::Debian, &run_time, &development)?;
+    contents::library(&built.libraries, System::Debian, &run_time, &development, debug)?;
     let soname = "liblastwords 0 liblastwords0";
     let of_library = Package {
         name: "liblastwords0",
@@ -187,7 +212,8 @@ fn size(tree: &Tree, files: &[String]) -> Result<u64> {
 fn depends(tree: &Tree, files: &[String], package: &Package<'_>, scratch: &Path) -> Result<String> {
     let is_elf = |path: &&String| {
         let path = tree.root().join(path);
-        !path.is_symlink() && path.extension().is_none_or(|e| e != "a") && starts_with_elf(&path)
+        let is_other = path.extension().is_some_and(|e| e == "a" || e == "debug");
+        !path.is_symlink() && !is_other && starts_with_elf(&path)
     };
     let programs: Vec<&String> = files.iter().filter(is_elf).collect();
     let mut all = Vec::new();

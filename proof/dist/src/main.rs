@@ -71,11 +71,11 @@ fn main() -> ExitCode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Packages of Debian: the program, the C library, and its files for compilers
+    /// Packages of Debian: the program, the C library, its files for compilers, and debug files
     Deb,
     /// The same for rpm
     Rpm,
-    /// A static program for `x86_64`, with pages, completions and hooks
+    /// A static program for `x86_64`, with pages, completions and hooks; its debug file apart
     #[value(name = "tarball-x86_64")]
     TarballX86,
     /// The same for `aarch64`
@@ -162,12 +162,8 @@ fn make(kind: Kind, release: &Release, scratch: &Path, to: &Path) -> Result<Vec<
     match kind {
         Kind::Deb => deb::build(release, &Built::build()?, scratch, to),
         Kind::Rpm => rpm::build(release, &Built::build()?, scratch, to),
-        Kind::TarballX86 => {
-            Ok(vec![tarball::build(release, "x86_64-unknown-linux-gnu", scratch, to)?])
-        }
-        Kind::TarballAarch64 => {
-            Ok(vec![tarball::build(release, "aarch64-unknown-linux-gnu", scratch, to)?])
-        }
+        Kind::TarballX86 => tarball::build(release, "x86_64-unknown-linux-gnu", scratch, to),
+        Kind::TarballAarch64 => tarball::build(release, "aarch64-unknown-linux-gnu", scratch, to),
         Kind::Sbom => {
             let file = to.join(format!("lastwords-{}.cdx.json", release.version));
             std::fs::write(&file, linked::sbom(&host()?, release.epoch)?)
@@ -181,7 +177,8 @@ fn make(kind: Kind, release: &Release, scratch: &Path, to: &Path) -> Result<Vec<
 fn package_of_debian(program: &Path, to: &Path) -> Result<PathBuf> {
     let scratch = Scratch::create(&folder()?, ".for-guests")?;
     let release = Release { small: false, ..Release::of_workspace()? };
-    deb::program(&release, program, scratch.path(), to)
+    let debug = tree::Tree::create(scratch.path().join("debug"))?;
+    deb::program(&release, program, &debug, scratch.path(), to)
 }
 
 /// Where everything goes. Files of earlier commands stay.

@@ -183,7 +183,7 @@ fn install_rpms(rpms: &[PathBuf], scratch: &Path, release: &Release) -> Result<(
     ] {
         ensure!(files.lines().any(|line| line == path), "no package has {path}:\n{files}");
     }
-    let names = ["lastwords", "liblastwords0", "liblastwords-devel"];
+    let names = ["lastwords", "liblastwords0", "liblastwords-devel", "lastwords-debuginfo"];
     run_quietly(rpm(&["-e", "--nodeps", "--noscripts"]).args(names))?;
     let left: Vec<&str> =
         files.lines().filter(|path| root.join(path.trim_start_matches('/')).is_file()).collect();

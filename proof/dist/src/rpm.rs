@@ -11,7 +11,7 @@ use super::tree::Tree;
 use super::{Built, Release};
 use rig::{make_empty, run_quietly};
 
-/// Makes the three packages in `to`; returns their files.
+/// Makes the four packages in `to`; returns their files.
 pub(super) fn build(
     release: &Release,
     built: &Built,
@@ -19,14 +19,15 @@ pub(super) fn build(
     to: &Path,
 ) -> Result<Vec<PathBuf>> {
     let tree = |name: &str| Tree::create(scratch.join(name));
-    let (program, run_time, development) =
-        (tree("rpm-program")?, tree("rpm-library")?, tree("rpm-devel")?);
-    contents::program(&program, System::Rpm, &built.program)?;
-    contents::library(&built.libraries, System::Rpm, &run_time, &development)?;
+    let (program, run_time, development, debug) =
+        (tree("rpm-program")?, tree("rpm-library")?, tree("rpm-devel")?, tree("rpm-debug")?);
+    contents::program(&program, &debug, System::Rpm, &built.program)?;
+    contents::library(&built.libraries, System::Rpm, &run_time, &development, &debug)?;
+    contents::debug(&debug, System::Rpm, "lastwords-debuginfo")?;
     let top = scratch.join("rpmbuild");
     make_empty(&top)?;
     let spec = top.join("lastwords.spec");
-    std::fs::write(&spec, spec_text(release, [&program, &run_time, &development])?)?;
+    std::fs::write(&spec, spec_text(release, [&program, &run_time, &development, &debug])?)?;
     let mut command = Command::new("rpmbuild");
     command
         .args(["-bb", "--quiet", "--target", "x86_64"])
@@ -45,19 +46,20 @@ pub(super) fn build(
         files.push(at);
     }
     files.sort();
-    ensure!(files.len() == 3, "rpmbuild made {} packages in place of 3: {files:?}", files.len());
+    ensure!(files.len() == 4, "rpmbuild made {} packages instead of 4: {files:?}", files.len());
     Ok(files)
 }
 
 /// The spec file. Nothing is built by it: the trees are copied.
-fn spec_text(release: &Release, trees: [&Tree; 3]) -> Result<String> {
+fn spec_text(release: &Release, trees: [&Tree; 4]) -> Result<String> {
     let mut text = include_str!("rpm/lastwords.spec").replace("@VERSION@", &release.version);
     let copies: String = trees
         .iter()
         .map(|tree| format!("cp -a {}/. %{{buildroot}}/\n", tree.root().display()))
         .collect();
     text = text.replace("@COPIES@", &copies);
-    for (section, tree) in ["", "-n liblastwords0", "-n liblastwords-devel"].iter().zip(trees) {
+    let sections = ["", "-n liblastwords0", "-n liblastwords-devel", "debuginfo"];
+    for (section, tree) in sections.iter().zip(trees) {
         writeln!(text, "\n%files {section}")?;
         for path in tree.files()? {
             writeln!(

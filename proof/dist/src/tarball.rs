@@ -7,15 +7,24 @@ use anyhow::Result;
 
 use super::tree::{FILE, PROGRAM, Tree};
 use super::{Release, contents};
+use lastwords_proof_lab::static_build::{self, Symbols};
 use rig::run_quietly;
 
-/// Makes the tarball for a target in `to`.
-pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) -> Result<PathBuf> {
+/// Makes the tarball for a target in `to`, and that of its debug file.
+pub(super) fn build(
+    release: &Release,
+    target: &str,
+    scratch: &Path,
+    to: &Path,
+) -> Result<Vec<PathBuf>> {
     let machine = target.split('-').next().unwrap_or(target);
-    let program = lastwords_proof_lab::static_build::build(Some(target))?;
+    let program = static_build::build(Some(target), Symbols::Kept)?;
     let name = format!("lastwords-{}-{machine}-linux", release.version);
-    let tree = Tree::create(scratch.join(&name))?;
+    let tree = Tree::create(scratch.join(&name))?.of_machine(machine);
+    let name_of_debug = format!("{name}-debug");
+    let debug = Tree::create(scratch.join(&name_of_debug))?;
     tree.copy("bin/lastwords", PROGRAM, &program)?;
+    tree.split("bin/lastwords", &debug, "")?;
     // A program of another machine cannot print its pages here; that of this machine prints the
     // same.
     let is_own = super::host()?.starts_with(machine);
@@ -30,6 +39,11 @@ pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) 
         let is_program = is_executable(&rig::root().join(&path));
         tree.copy(&path, if is_program { PROGRAM } else { FILE }, &rig::root().join(&path))?;
     }
+    [name, name_of_debug].iter().map(|name| pack(release, name, scratch, to)).collect()
+}
+
+/// Packs the folder of this name in `scratch`.
+fn pack(release: &Release, name: &str, scratch: &Path, to: &Path) -> Result<PathBuf> {
     let file = to.join(format!("{name}.tar.xz"));
     let mut tar = Command::new("tar");
     tar.env("XZ_OPT", "-6 -T1").arg("-C").arg(scratch).args([
@@ -42,7 +56,7 @@ pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) 
         .arg(format!("--mtime=@{}", release.epoch))
         .arg("-cJf")
         .arg(&file);
-    run_quietly(tar.arg(&name))?;
+    run_quietly(tar.arg(name))?;
     Ok(file)
 }
 

@@ -14,8 +14,13 @@ pub(super) const PROGRAM: u32 = 0o755;
 /// The mode of a file that is only read.
 pub(super) const FILE: u32 = 0o644;
 
+/// The sections that nobody needs.
+const NOTES: [&str; 2] = ["--remove-section=.comment", "--remove-section=.note"];
+
 pub(super) struct Tree {
     root: PathBuf,
+    /// The program that splits files of this tree's machine.
+    objcopy: String,
 }
 
 impl Tree {
@@ -23,7 +28,12 @@ impl Tree {
     pub(super) fn create(root: PathBuf) -> Result<Self> {
         make_empty(&root)?;
         std::fs::set_permissions(&root, std::fs::Permissions::from_mode(PROGRAM))?;
-        Ok(Self { root })
+        Ok(Self { root, objcopy: "objcopy".into() })
+    }
+
+    /// The same tree, with programs of a machine such as `aarch64`.
+    pub(super) fn of_machine(self, machine: &str) -> Self {
+        Self { objcopy: format!("{machine}-linux-gnu-objcopy"), ..self }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -69,11 +79,27 @@ impl Tree {
             .with_context(|| at.display().to_string())
     }
 
-    /// Removes symbols from a program or library.
+    /// Moves symbols and debug information of a program or library into a file of the tree `debug`,
+    /// where debuggers and `lastwords --symbols` look for it: below `folder`, by the build ID.
+    pub(super) fn split(&self, path: &str, debug: &Self, folder: &str) -> Result<()> {
+        let file = self.root.join(path);
+        let printed = run_quietly(Command::new("readelf").arg("-n").arg(&file))?;
+        let id = build_id(&printed).with_context(|| format!("{path} has no build ID"))?;
+        let (first, rest) = id.split_at(2);
+        let its = format!("{folder}.build-id/{first}/{rest}.debug");
+        let at = debug.place(&its)?;
+        let objcopy = || Command::new(&self.objcopy);
+        run_quietly(objcopy().arg("--only-keep-debug").arg(&file).arg(&at))?;
+        debug.set_mode(&its, FILE)?;
+        run_quietly(objcopy().arg("--strip-unneeded").args(NOTES).arg(&file))?;
+        let mut link = std::ffi::OsString::from("--add-gnu-debuglink=");
+        link.push(&at);
+        run_quietly(objcopy().arg(link).arg(&file)).map(drop)
+    }
+
+    /// Removes symbols from an archive.
     pub(super) fn strip(&self, path: &str, how: &str) -> Result<()> {
-        let section = ["--remove-section=.comment", "--remove-section=.note"];
-        run_quietly(Command::new("strip").arg(how).args(section).arg(self.root.join(path)))
-            .map(drop)
+        run_quietly(Command::new("strip").arg(how).args(NOTES).arg(self.root.join(path))).map(drop)
     }
 
     /// The paths of all files and links, sorted. Folders are not among them.
@@ -115,9 +141,24 @@ impl Tree {
     }
 }
 
+/// Returns the build ID, in the text of `readelf -n`.
+fn build_id(printed: &str) -> Option<&str> {
+    let (_, id) = printed.split_once("Build ID: ")?;
+    let id = id.lines().next()?;
+    (id.len() > 2 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_id_is_hexadecimal() {
+        let printed = |id: &str| format!("  GNU  0x14 NT_GNU_BUILD_ID\n    Build ID: {id}\n");
+        assert_eq!(build_id(&printed("f75e4d08")), Some("f75e4d08"));
+        assert_eq!(build_id(&printed("../x")), None);
+        assert_eq!(build_id("Displaying notes found in: .note.ABI-tag\n"), None);
+    }
     use rig::scratch::Scratch;
 
     #[test]

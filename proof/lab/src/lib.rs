@@ -516,8 +516,11 @@ impl Lab<'_> {
         let names: Vec<&str> = more.iter().map(|(name, _)| name.as_str()).collect();
         archive.program("scenario-modules", names.join("\n").as_bytes());
         if matches!(scenario.end, End::Kcore | End::Kdump) {
-            let ours =
-                if self.given { self.program.to_path_buf() } else { static_build::build(None)? };
+            let ours = if self.given {
+                self.program.to_path_buf()
+            } else {
+                static_build::build(None, static_build::Symbols::Removed)?
+            };
             static_build::prove(&ours)?;
             match scenario.end {
                 End::Kdump => kdump::add(&mut archive, self.kernel, &busybox, self.store, &ours)?,

@@ -22,13 +22,22 @@ pub struct Args {
 /// # Errors
 /// It cannot be built, or needs a loader or a library.
 pub fn run(args: &Args) -> Result<()> {
-    let program = build(args.target.as_deref())?;
+    let program = build(args.target.as_deref(), Symbols::Removed)?;
     println!("{} ({} bytes)", program.display(), program.metadata()?.len());
     Ok(())
 }
 
+/// What becomes of symbols and debug information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Symbols {
+    /// The program has them.
+    Kept,
+    /// The program has none, and is small.
+    Removed,
+}
+
 /// Builds it and proves that it needs no loader and no library.
-pub fn build(target: Option<&str>) -> Result<PathBuf> {
+pub fn build(target: Option<&str>, symbols: Symbols) -> Result<PathBuf> {
     let host = host()?;
     let target = target.unwrap_or(&host);
     let of_target = format!("CARGO_TARGET_{}", target.to_uppercase().replace('-', "_"));
@@ -50,7 +59,8 @@ pub fn build(target: Option<&str>) -> Result<PathBuf> {
             "--target",
             target,
         ])
-        .args(["--", "-C", "strip=symbols"])
+        .args(["--", "-C"])
+        .arg(if symbols == Symbols::Kept { "strip=none" } else { "strip=symbols" })
         .env(format!("{of_target}_RUSTFLAGS"), "-C target-feature=+crt-static")
         .env_remove("RUSTFLAGS");
     if target == crate::recorder::TARGET && target != host {
