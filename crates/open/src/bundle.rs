@@ -538,7 +538,7 @@ mod tests {
         }
         // The head of a file reads as zero: those behind it are not silently missing.
         let begin = plain.windows(8).position(|bytes| bytes == b"kallsyms").unwrap();
-        let mut damaged = plain.clone();
+        let mut damaged = plain;
         damaged[begin..begin + 512].fill(0);
         assert!(read(&damaged).is_err());
     }

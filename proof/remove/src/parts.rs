@@ -62,9 +62,9 @@ pub(crate) fn find(trace: &Path) -> Result<Vec<Part>> {
             let name = format!("{} {name}", file.display());
             parts.push(Part { name, file: file.clone(), bytes: range, is_text, can_go });
         };
-        for (name, all, contents) in tar::files(&bytes).unwrap_or_default() {
+        for tar::File { name, whole, contents } in tar::files(&bytes).unwrap_or_default() {
             add_part(format!("contents of {name}"), Some(contents), false);
-            add_part(name, Some(all), true);
+            add_part(name, Some(whole), true);
         }
         let mut add = |name: String, range: Option<Range<usize>>| {
             let can_go = is_metadata && range.is_some();
