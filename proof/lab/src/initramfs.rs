@@ -1,9 +1,13 @@
 //! The guest's first file system: a cpio archive in the `newc` form
 //! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
+use rig::run_quietly;
+
+use super::{hotplug, static_build};
 
 /// An archive that is being made.
 #[derive(Default)]
@@ -57,6 +61,36 @@ impl Archive {
     fn pad(&mut self) {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
+}
+
+/// Adds programs of this machine by their names in `bin`, stripped, and the libraries that they
+/// need.
+pub(super) fn add_programs(
+    archive: &mut Archive,
+    folder: &Path,
+    programs: &[(&str, PathBuf)],
+) -> Result<()> {
+    archive.folder("lib");
+    archive.folder("lib64");
+    let mut there = Vec::new();
+    for (name, program) in programs {
+        let stripped = folder.join(name);
+        run_quietly(Command::new("strip").arg("-o").arg(&stripped).arg(program))?;
+        archive.copy(&format!("bin/{name}"), &stripped)?;
+        let libraries = if static_build::prove(&stripped).is_ok() {
+            Vec::new()
+        } else {
+            hotplug::libraries(&stripped)?
+        };
+        for (name, library) in libraries {
+            if !there.contains(&name) {
+                archive.copy(&name, &library)?;
+                there.push(name);
+            }
+        }
+        std::fs::remove_file(&stripped)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

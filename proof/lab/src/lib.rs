@@ -16,7 +16,7 @@ use serde_json::json;
 
 use compare::{Ours, Rows};
 use dump::{Dump, Format};
-use initramfs::Archive;
+use initramfs::{Archive, add_programs};
 use packages::{Kernel, Program, Store, package_of_debian};
 use qemu::{Config, Guest};
 use rig::{make_empty, run_quietly};
@@ -408,32 +408,6 @@ fn guest_base(kernel: &Kernel, busybox: &Path, init: &[u8], modules: &[&str]) ->
     }
     archive.program("modules", names.join("\n").as_bytes());
     Ok(archive)
-}
-
-/// Adds programs of this machine by their names in `bin`, stripped, and the libraries that they
-/// need.
-fn add_programs(archive: &mut Archive, folder: &Path, programs: &[(&str, PathBuf)]) -> Result<()> {
-    archive.folder("lib");
-    archive.folder("lib64");
-    let mut there = Vec::new();
-    for (name, program) in programs {
-        let stripped = folder.join(name);
-        run_quietly(Command::new("strip").arg("-o").arg(&stripped).arg(program))?;
-        archive.copy(&format!("bin/{name}"), &stripped)?;
-        let libraries = if static_build::prove(&stripped).is_ok() {
-            Vec::new()
-        } else {
-            hotplug::libraries(&stripped)?
-        };
-        for (name, library) in libraries {
-            if !there.contains(&name) {
-                archive.copy(&name, &library)?;
-                there.push(name);
-            }
-        }
-        std::fs::remove_file(&stripped)?;
-    }
-    Ok(())
 }
 
 /// The resources of one run.

@@ -37,8 +37,7 @@ pub(super) fn find(word: Option<&str>) -> anyhow::Result<Option<Recording>> {
         });
     }
     if all.len() > 1 {
-        let names: Vec<_> =
-            all.iter().map(|recording| plain(&recording.name()).into_owned()).collect();
+        let names: Vec<_> = all.iter().map(|recording| plain(&recording.name())).collect();
         bail!("{} recordings of the kernel run; name one: {}", names.len(), names.join(", "));
     }
     let Some(recording) = all.pop() else { return Ok(None) };
