@@ -274,7 +274,7 @@ fn a_user_holds_up_nobody() {
         fs::write(&program, text).unwrap();
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     };
-    be("kill -STOP $PPID\nsleep 30 &\nyes");
+    be("kill -STOP $PPID\nsleep 30 &\nexec 2> /dev/null\nyes\nsleep 30");
     let reports = place.at("reports");
     let run = |script: &str, seconds: &str| {
         let more = [

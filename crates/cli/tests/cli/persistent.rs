@@ -391,10 +391,15 @@ fn a_format_of_other_lengths_is_not_used() {
         .find(|(name, _)| name.ends_with("sched/wake/format"))
         .map(|(name, _)| name.clone());
     let grown = |text: String| {
-        text.replace(
-            "\n\nprint fmt",
-            "\n\tfield:u64 more;\toffset:256;\tsize:8;\tsigned:0;\n\nprint fmt",
-        )
+        let number = |word: &str| -> usize {
+            let (_, rest) = text.rsplit_once(word).expect("a field");
+            rest.split(';').next().unwrap().parse().expect("a number")
+        };
+        let (begin, size) = (number("offset:") + number("size:"), 256);
+        let field = format!(
+            "\tfield:char more[{size}];\toffset:{begin};\tsize:{size};\tsigned:0;\n\nprint fmt"
+        );
+        text.replace("\nprint fmt", &field)
     };
     repack(&place, &format.unwrap(), "grown", &grown);
     let before = place.ok(&["report", "region", "--bundle", "bundle"]);
