@@ -251,7 +251,10 @@ fn one(args: &Args, set: &DataSet, path: &Path, measure: Measure, counts: &mut C
         if entry.tries > args.retries {
             counts.failed += 1;
             let why = entry.error.as_deref().unwrap_or_default();
-            say::error(format_args!("{}: {}", plain(&entry.path), plain(why)));
+            match why.starts_with(&entry.path) {
+                true => say::error(format_args!("{}", plain(why))),
+                false => say::error(format_args!("{}: {}", plain(&entry.path), plain(why))),
+            }
             return entry;
         }
         thread::sleep(PAUSE);
