@@ -19,8 +19,8 @@ use std::io::{self, Write};
 /// How a difference must be to be printed.
 const RULES: &str = "\
 An event is rarer or more frequent if its share of all events of its run changes at least twofold, and by more than four standard \
-deviations of chance. Spans are slower if half of them took longer than nine of ten of the other run, and 1.5 times its median (10 \
-spans of each run are needed), or if one of 20 took longer than all of the other run, and twice its 95th percentile (100 spans).
+deviations of chance. Spans are slower if half of them took longer than nine of ten of the other run, 1.5 times its median and a \
+microsecond more (10 spans of each run are needed), or if one of 20 took longer than all of the other run, and twice its 95th percentile (100 spans).
 
 If both runs are recovered from their beginning, they are compared whole. Otherwise only the time before the end that both have is \
 compared, and sequences of threads are not. What a run lacks is unknown if it has lost events. Threads are matched by their names; \

@@ -10,6 +10,9 @@ const LEAST: usize = 10;
 const LEAST_FOR_TAIL: usize = 100;
 /// Medians differ clearly only by this factor.
 const MEDIAN_FACTOR: f64 = 1.5;
+/// Medians differ clearly only by this many nanoseconds: what recording itself takes, and what it
+/// takes on a machine that has more to do, is less.
+const LEAST_DIFFERENCE_NS: u64 = 1_000;
 /// The slowest differ clearly only by this factor.
 const TAIL_FACTOR: f64 = 2.0;
 
@@ -34,8 +37,8 @@ pub struct Durations {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DurationFinding {
-    /// Half of the spans of the bad run took longer than nine of ten of the good run, and 1.5
-    /// times its median.
+    /// Half of the spans of the bad run took longer than nine of ten of the good run, 1.5
+    /// times its median, and a microsecond more.
     Slower,
     /// The same, with the runs exchanged.
     Faster,
@@ -136,6 +139,7 @@ fn is_slower(one: &Durations, other: &Durations) -> bool {
         && other.has(LEAST)
         && median > other.p90
         && exceeds(median, others, MEDIAN_FACTOR)
+        && median - others >= LEAST_DIFFERENCE_NS
 }
 
 /// Returns true if one of 20 spans of one run took longer than each of the other.
@@ -155,4 +159,19 @@ fn finding(good: &Durations, bad: &Durations) -> Option<DurationFinding> {
         (has_slower_tail(good, bad), DurationFinding::SlowestFaster),
     ];
     rules.into_iter().find(|(applies, _)| *applies).map(|(_, finding)| finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_differ_by_a_factor_and_by_more_than_recording_takes() {
+        let equal = |ns: u64| Durations::new(vec![ns; LEAST], 0);
+        assert_eq!(finding(&equal(180), &equal(110)), None);
+        assert_eq!(finding(&equal(1_800), &equal(2_700)), None);
+        assert_eq!(finding(&equal(2_000), &equal(3_000)), Some(DurationFinding::Slower));
+        assert_eq!(finding(&equal(3_000), &equal(2_000)), Some(DurationFinding::Faster));
+        assert_eq!(finding(&equal(10_000), &equal(11_000)), None);
+    }
 }
