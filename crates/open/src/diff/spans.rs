@@ -139,7 +139,7 @@ fn is_slower(one: &Durations, other: &Durations) -> bool {
         && other.has(LEAST)
         && median > other.p90
         && exceeds(median, others, MEDIAN_FACTOR)
-        && median - others >= LEAST_DIFFERENCE_NS
+        && median.abs_diff(others) >= LEAST_DIFFERENCE_NS
 }
 
 /// Returns true if one of 20 spans of one run took longer than each of the other.
