@@ -69,5 +69,16 @@ ended() {
     at=${at:-0}
 }
 
-# report_of UID FOLDER: prints the name of the session's report.
-report_of() { printf '%s-%s\n' "$1" "$(printf '%s' "$2" | tail -c 16)"; }
+# report_of UID FOLDER: prints the name of the session's report. A copy that the core helper made (NAME.dead-PID-...) ends in the digits of the
+# session whose memory went with its process, and has a report of its own.
+report_of() {
+    of=${2%-*}
+    case $of in
+    *.dead-*) of=${of##*.dead-} ;;
+    *) of='' ;;
+    esac
+    case $of in
+    *[!0-9]* | ???????????*) of='' ;;
+    esac
+    printf '%s-%s%s\n' "$1" "$(printf '%s' "$2" | tail -c 16)" "${of:+.dead-$of}"
+}

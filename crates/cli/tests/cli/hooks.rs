@@ -251,6 +251,25 @@ fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
     assert_eq!(as_whom(&place.at("shm/lastwords-1")), "");
 }
 
+/// The core helper's copy of a session has the digits of the session, whose own folder is empty.
+#[test]
+fn a_copy_has_a_report_of_its_own() {
+    let Some(place) = place() else { return };
+    folder(&place.at("places"), 0o755, 0);
+    folder(&place.at("places/z"), 0o755, 0);
+    let names = ["a-0123456789abcdef", "a.dead-7-0123456789abcdef", "a.dead-x-0123456789abcdee"];
+    names.iter().for_each(|name| folder(&place.at("places/z").join(name), 0o755, 0));
+    let program = place.at("program");
+    fs::write(&program, "#!/bin/sh\nfor last; do :; done\necho \"$last\"\n").unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    unit(&place, "collect", &[("LASTWORDS_PROGRAM", &program)]).has_status(0);
+    let reports = ["0-0123456789abcdef", "0-0123456789abcdef.dead-7", "0-0123456789abcdee"]
+        .map(|name| fs::read_to_string(place.at("reports").join(name).join("report")).expect(name));
+    for (name, report) in names.iter().zip(reports) {
+        assert!(report.ends_with(&format!("/{name}\n")), "{name}: {report}");
+    }
+}
+
 /// A user may stop what reads the user's sessions, keep its output open, and write into it: the
 /// sessions of others have their reports all the same, and the user's own ones have their limits.
 #[test]
