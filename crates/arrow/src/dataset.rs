@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(files(&table).len(), 2);
         drop(part);
         assert_eq!(files(&table), before);
-        // What a killed writer leaves.
+        // The file of a killed writer.
         let left = table.join("day=2026-11-30/.part-b.parquet.1.partial");
         fs::write(&left, "PAR1").unwrap();
         assert_eq!((set.clean().unwrap(), files(&table)), (1, before));

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Rows of a batch.
 pub const BATCH_ROWS: usize = 16 << 10;
 
-/// What the rows of a trace have besides its events.
+/// The facts of a trace that its rows have besides the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TraceFacts {
     /// The id of its crash.
@@ -63,7 +63,7 @@ pub struct Batches<'t> {
     batch: usize,
 }
 
-/// What one row is made of.
+/// The row that is being made, and the rows before it.
 struct Row<'t> {
     rows: Rows,
     /// The positions in the table of the columns that are wanted.

@@ -69,7 +69,7 @@ fn columns(nodes: &[Node]) -> Vec<Option<usize>> {
     nodes.iter().map(of).collect()
 }
 
-/// What the fields of one event are taken into.
+/// The fields of one event, taken apart for their columns.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     /// The values of the promoted columns.

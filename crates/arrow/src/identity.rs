@@ -57,7 +57,7 @@ fn add_path(hash: &mut Sha256, path: &Path, left: &mut usize) {
 }
 
 fn add_file(hash: &mut Sha256, path: &Path) {
-    // What cannot be read has no bytes: its identity is that of what can.
+    // A file that cannot be read adds nothing to the identity.
     let Ok(file) = File::open(path) else { return };
     let Ok(len) = file.metadata().map(|meta| meta.len()) else { return };
     hash.update(len.to_le_bytes());

@@ -10,7 +10,7 @@ use lastwords_open::{Losses, Order, Selected, Selection, Trace, accounts_after_r
 use lastwords_render::events::Note;
 use std::path::PathBuf;
 
-/// What was written of a crash.
+/// The files and rows that were written of a crash, and its losses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Added {
     /// The file with its events.

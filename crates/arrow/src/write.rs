@@ -45,7 +45,7 @@ enum Encoder {
     Stream(Box<StreamWriter<Buffer>>),
 }
 
-/// What was encoded and is not yet written: at most a row group. Encoders want to send their output
+/// Encoded bytes that are not yet written: at most a row group. Encoders want to send their output
 /// between threads, which the lock of stdout cannot be.
 #[derive(Debug, Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);

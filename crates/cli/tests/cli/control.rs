@@ -116,7 +116,7 @@ fn stop_start_clear() {
     assert!(place.ok(&["list"]).starts_with("no sessions in "));
 }
 
-/// What a killed process left is cleared only if that is asked for.
+/// The session of a killed process is cleared only with `--force`.
 #[test]
 fn a_dead_session_is_not_cleared_by_mistake() {
     let place = Place::new();

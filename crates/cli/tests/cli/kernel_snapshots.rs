@@ -148,7 +148,7 @@ fn the_snapshots_of_a_recording_are_watched_until_it_ends() {
         let folder = save(&place, "own", number + 10, 2_000_000_000);
         assert_eq!(out.next().unwrap().unwrap(), folder);
         assert!(said.next().unwrap().unwrap().contains("no trigger was set for 2.0 s before it"));
-        // What is saved last is found, too.
+        // The last snapshot is found, too.
         let folder = save(&place, "own", number + 20, 0);
         fs::remove_file(place.sessions().join(".record-own.json")).unwrap();
         assert_eq!(out.next().unwrap().unwrap(), folder);

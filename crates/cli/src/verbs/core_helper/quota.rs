@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 const MOST_COPIES: u64 = 128;
 /// Largest number of bytes of these copies.
 const MOST_BYTES: u64 = 4 << 30;
-/// What of this a user has at most (`lastwords_control::dead`).
+/// The share of a user at most (`lastwords_control::dead`).
 const MOST_OF_USER: Used = Used { copies: 16, bytes: 1 << 30 };
 /// Most entries of a user's folders that are looked at. What is beyond counts as a full quota of
 /// that user.

@@ -37,7 +37,7 @@ pub(super) struct Args {
     count: Option<u64>,
 }
 
-/// What takes the snapshots.
+/// A session or an instance whose snapshots are watched.
 trait Watched {
     /// The name of the session or the instance.
     fn name(&self) -> String;

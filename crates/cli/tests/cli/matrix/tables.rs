@@ -127,7 +127,7 @@ fn check(row: &Row) -> Result<(), String> {
             return wrong("a promoted field differs");
         }
     }
-    // What fits is in its column.
+    // A value that fits is in its column.
     let fits = |(name, value): &(String, Value)| match (name.as_str(), value) {
         ("message" | "filename" | "comm" | "prev_comm" | "next_comm" | "name", Value::Text(_)) => {
             true
@@ -296,7 +296,7 @@ fn a_folder_is_ingested_once_and_what_is_damaged_is_listed() {
     assert_eq!(crashes(), 2);
     ingest().has_status(1).prints("0 crashes of 0 inputs added, 2 inputs known already");
     std::fs::write(folder.join("kernel.dat"), &whole).unwrap();
-    // What a killed writer leaves is removed, and no reader takes it for a part.
+    // The file of a killed writer is removed, and no reader takes it for a part.
     let day = files(&place.at("set/v1/events"))[0].parent().unwrap().to_owned();
     std::fs::write(day.join(".part-x.parquet.1.partial"), "PAR1").unwrap();
     ingest().has_status(0).says("a writer that was killed").prints("1 crash of 1 input added");
