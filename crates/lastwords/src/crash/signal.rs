@@ -83,6 +83,9 @@ static HANDLERS: [Handler; FATAL.len()] = [const { Handler::new(on_signal) }; FA
 /// it has none. Other threads of Rust get one from the standard library; threads made in other ways
 /// must call [`prepare_thread`].
 ///
+/// Where the previous handler runs on the thread's own stack (without `SA_ONSTACK`), these do too,
+/// and a stack overflow is not recorded: its handler would not have run either.
+///
 /// # Errors
 /// A signal is none of [`FATAL`], or the kernel refuses.
 pub fn install_signal_handlers(signals: &[c_int]) -> Result<(), InstallError> {

@@ -79,8 +79,9 @@ impl Handler {
         Self { function, previous, known: AtomicBool::new(false) }
     }
 
-    /// Installs the handler for this signal, once. It runs on the alternate stack, and its signal
-    /// is not blocked.
+    /// Installs the handler for this signal, once. Its signal is not blocked. It runs on the
+    /// alternate stack, unless the previous handler does not: that may need more room than an
+    /// alternate stack has.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -99,8 +100,9 @@ impl Handler {
         let failed = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = self.function as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
             libc::sigaction(signal, std::ptr::null(), self.previous.get());
+            let stack = alternate_stack_for(&*self.previous.get());
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | stack;
             self.known.store(true, Release);
             libc::sigaction(signal, &raw const action, std::ptr::null_mut())
         };
@@ -127,6 +129,14 @@ impl Handler {
     }
 }
 
+/// Returns the flag with which a handler has the stack that its previous handler expects.
+fn alternate_stack_for(previous: &libc::sigaction) -> c_int {
+    match previous.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => libc::SA_ONSTACK,
+        _ => previous.sa_flags & libc::SA_ONSTACK,
+    }
+}
+
 /// Restores the old disposition. A fault happens again when the handler returns; a signal that was
 /// sent is sent again.
 fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction) {
@@ -145,7 +155,8 @@ fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction
     }
 }
 
-/// Calls the previous handler and blocks the signals that it requested.
+/// Calls the previous handler as the kernel would have: with the signals blocked that it requested,
+/// and with the default disposition if it was to be called once.
 fn call(
     handler: usize,
     action: &libc::sigaction,
@@ -156,6 +167,9 @@ fn call(
     // SAFETY: `handler` is a function that was installed with these flags, so it has the type that
     // the flags require; the mask is the action's own.
     unsafe {
+        if action.sa_flags & libc::SA_RESETHAND != 0 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
         let mut mask = action.sa_mask;
         if action.sa_flags & libc::SA_NODEFER == 0 {
             libc::sigaddset(&raw mut mask, signal);

@@ -158,23 +158,78 @@ extern "C" fn own_handler(_: libc::c_int) {
 fn the_previous_handler_is_called() {
     alone!();
     if let Some(dir) = child_dir() {
-        // SAFETY: the handler records and leaves the process.
-        unsafe {
-            libc::signal(
-                libc::SIGFPE,
-                own_handler as extern "C" fn(libc::c_int) as libc::sighandler_t,
-            )
-        };
-        let _session = begin(&dir);
-        // SAFETY: the call involves no memory.
-        unsafe { libc::raise(libc::SIGFPE) };
-        return;
+        die_by(libc::SIGFPE, own_handler, 0, &dir);
     }
     let dir = tempfile::tempdir().expect("a folder");
     let (status, folder) = child("the_previous_handler_is_called", dir.path());
     assert_eq!(status.code(), Some(42));
     assert!(one(&folder, "crash:signal").contains("SIGFPE"));
     assert_eq!(lines(&folder).last().map(String::as_str), Some("test:own handler"));
+}
+
+/// Installs this handler with these flags, begins a session, and raises the signal.
+fn die_by(
+    signal: libc::c_int,
+    handler: extern "C" fn(libc::c_int),
+    flags: libc::c_int,
+    dir: &Path,
+) {
+    // SAFETY: zeroes are an action; the handler has the type for an action without SA_SIGINFO.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as libc::sighandler_t;
+        action.sa_flags = flags;
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+    }
+    let _session = begin(dir);
+    // SAFETY: the call involves no memory.
+    unsafe { libc::raise(signal) };
+}
+
+/// Needs more room than the alternate stacks that the standard library gives to threads.
+extern "C" fn large_handler(_: libc::c_int) {
+    let room = std::hint::black_box([7u8; 64 << 10]);
+    // SAFETY: the call ends the process.
+    unsafe { libc::_exit(i32::from(room[room.len() / 2])) };
+}
+
+/// A handler that was installed for the thread's own stack runs there.
+#[test]
+fn the_previous_handler_has_the_stack_that_it_expects() {
+    alone!();
+    if let Some(dir) = child_dir() {
+        let which = std::fs::read_to_string(dir.join("which")).expect("a number");
+        die_by(which.parse().expect("a number"), large_handler, 0, &dir);
+    }
+    for signal in crash::FATAL {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("which"), signal.to_string()).expect("written");
+        let (status, folder) =
+            child("the_previous_handler_has_the_stack_that_it_expects", dir.path());
+        assert_eq!(status.code(), Some(7), "signal {signal}: {status}");
+        one(&folder, "crash:signal");
+    }
+}
+
+extern "C" fn returning_handler(_: libc::c_int) {
+    event!(test, "own handler");
+}
+
+/// A handler that was to be called once is called once, and then the process dies of the signal.
+#[test]
+fn a_handler_for_one_signal_is_called_once() {
+    alone!();
+    if let Some(dir) = child_dir() {
+        die_by(libc::SIGFPE, returning_handler, libc::SA_RESETHAND, &dir);
+        // SAFETY: the call involves no memory.
+        unsafe { libc::raise(libc::SIGFPE) };
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("a_handler_for_one_signal_is_called_once", dir.path());
+    assert_eq!(status.signal(), Some(libc::SIGFPE), "{status}");
+    one(&folder, "crash:signal");
+    one(&folder, "test:own handler");
 }
 
 #[test]
