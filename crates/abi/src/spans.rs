@@ -34,7 +34,10 @@ pub struct SpansControl {
     pub evicted: AtomicU64,
     /// Additions to the text of a span that were left out because another thread was adding to it.
     pub skipped: AtomicU64,
-    pad0: [u64; 3],
+    /// Open spans that were taken out of the table because their recorder was taken out of the
+    /// program: nothing is known of their end.
+    pub abandoned: AtomicU64,
+    pad0: [u64; 2],
 }
 const _: () = assert!(size_of::<SpansControl>() == 64 || cfg!(loom));
 
@@ -56,7 +59,8 @@ pub struct Span {
     pub state: AtomicU32,
     /// Bytes of `text` in use. Stored after the bytes.
     pub text_len: AtomicU32,
-    /// Level of the span.
+    /// Low 8 bits: level of the span. Above them: the number of the recorder that has listed it,
+    /// the low 24 bits of it, which only its own process reads.
     pub level: AtomicU32,
     /// Low 16 bits: threads that are in the span or add to its text, or [`WRITING`]. High 16 bits:
     /// the generation, which is raised whenever the entry is claimed.

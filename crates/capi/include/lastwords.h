@@ -133,6 +133,7 @@ int lw_error_code(void);
 /*
  * Records the event crash:signal when the process gets one of these signals, then does what would have been done before: calls the
  * handler that was installed, or lets the process die of the signal. Also gives the calling thread an alternate signal stack.
+ * They run on it unless that other handler does not (no SA_ONSTACK): an overflow of the stack is not recorded then.
  * signals: numbers, of SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE; NULL with a count of 0 for all five.
  * Errors: LW_ERROR_ARGUMENT if another signal is among them, LW_ERROR_SYSTEM.
  *

@@ -81,6 +81,7 @@ fn control(
     spans.dropped = field!(r, 0, SpansControl, dropped, u64_at)?;
     let evicted = field!(r, 0, SpansControl, evicted, u64_at)?;
     let skipped = field!(r, 0, SpansControl, skipped, u64_at)?;
+    let abandoned = field!(r, 0, SpansControl, abandoned, u64_at)?;
     let said = field!(r, 0, SpansControl, capacity, u32_at)?;
     let room = region
         .size
@@ -106,6 +107,10 @@ fn control(
         spans.notes.push(format!(
             "{evicted} evicted from the {capacity} entries of the table, the longest idle ones first: {unknown}"
         ));
+    }
+    if abandoned > 0 {
+        let abandoned = counted(abandoned, "open span was", "open spans were");
+        spans.notes.push(format!("{abandoned} of a recorder that the program replaced: {unknown}"));
     }
     if skipped > 0 {
         let skipped = counted(skipped, "value", "values");
@@ -214,7 +219,7 @@ fn span(
         opener: thread(field!(r, base, Span, opener, u64_at)?),
         entered: (entered != 0).then(|| thread(entered)),
         threads: inside.max(u32::from(entered != 0)),
-        level: u8::try_from(level).unwrap_or(0),
+        level: u8::try_from(level & 0xff).unwrap_or(0),
         target: parts.next().unwrap_or_default(),
         name: parts.next().unwrap_or_default(),
         fields: parts.next().unwrap_or_default(),

@@ -267,6 +267,7 @@ pub mod spans {
     pub const NEXT_ID_AT: usize = 144;
     pub const EVICTED_AT: usize = 152;
     pub const SKIPPED_AT: usize = 160;
+    pub const ABANDONED_AT: usize = 168;
     pub const SPANS_AT: usize = 192;
     pub const SPAN_LEN: usize = 256;
     pub const ID_AT: usize = 0;

@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::compiler_fence;
 
+use super::domain::Domain;
 use super::site::Site;
 use crate::record::spans::{Hint, NO_HINT};
 
@@ -60,6 +61,11 @@ const fn mark(owner: u32) -> u64 {
     (owner as u64 + 1) << 1
 }
 
+/// Returns the recorder of a mark, which is not 0.
+const fn owner_of(mark: u64) -> u32 {
+    (mark >> 1) as u32 - 1
+}
+
 struct Stack {
     places: [Place; MOST],
     /// Number of `places` in use.
@@ -97,16 +103,20 @@ pub(super) fn top_known(owner: u32) -> (u64, Known) {
 }
 
 /// Returns the recorder and the id of the innermost span of all recorders, and what is known of it.
+/// A recorder that was taken out of the program is not told when its spans are left.
 pub(super) fn innermost() -> Option<(u32, u64, Known)> {
     STACK.with(|stack| {
         if stack.deep.get() > 0
-            && let Some((owner, id)) = deep_top(|_| true)
+            && let Some((owner, id)) = deep_top(|owner| !Domain::is_gone(owner))
         {
             return Some((owner, id, None));
         }
-        let is_top = |place: &&Place| place.mark.get() != 0 && place.mark.get() & IS_AGAIN == 0;
+        let is_top = |place: &&Place| {
+            let mark = place.mark.get();
+            mark != 0 && mark & IS_AGAIN == 0 && !Domain::is_gone(owner_of(mark))
+        };
         let place = stack.places[..stack.depth.get().min(MOST)].iter().rfind(is_top)?;
-        Some(((place.mark.get() >> 1) as u32 - 1, place.id.get(), place.known.get()))
+        Some((owner_of(place.mark.get()), place.id.get(), place.known.get()))
     })
 }
 

@@ -89,6 +89,7 @@ pub use self::program::init;
 pub(crate) use self::site::{refresh, watch};
 pub use self::subscriber::{LastwordsSubscriber, subscriber};
 pub use self::wanted::Wanted;
+use crate::record::spans;
 
 /// Records the events and spans of `tracing` into the sessions of this process.
 ///
@@ -134,6 +135,15 @@ impl LastwordsLayer {
 #[must_use]
 pub fn layer() -> LastwordsLayer {
     LastwordsLayer::default()
+}
+
+/// A layer that `tracing_subscriber::reload` replaces is not told when its spans are closed.
+impl Drop for LastwordsLayer {
+    fn drop(&mut self) {
+        if self.domain.leave() {
+            spans::abandon(self.domain.number);
+        }
+    }
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {

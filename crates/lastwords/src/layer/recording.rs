@@ -16,7 +16,7 @@ use super::shown::ShownRoom;
 use super::site::{self, Kind, Site};
 use super::span_text::{self, NewSpan, SpanText};
 use crate::record::in_span;
-use crate::record::spans::{self, Hint, NO_HINT};
+use crate::record::spans::{self, By, Hint, NO_HINT};
 
 /// Returns the span that contains an event or a new span: the named one, otherwise the innermost of
 /// the thread; 0 if there is none.
@@ -156,28 +156,31 @@ pub(super) fn new_span(
     id: u64,
     parent: u64,
 ) -> Hint {
+    domain.opens_span();
     let (key, parent) = (domain.key(id), domain.key(parent));
+    let by = By { level: site.level, recorder: domain.number };
     // A span without fields needs no room for them.
     if site.fields == 0
         && let Some(text) = site.span_head.alone()
         && site.if_wanted().is_some()
         && let Some(timed) = classify::record_numbers::<2, 3>(site, [key, parent])
     {
-        return spans::open(key, parent, site.level, timed, text, None);
+        return spans::open(key, parent, by, timed, text, None);
     }
-    new_span_with_values(site, attributes, key, parent)
+    new_span_with_values(site, attributes, by, key, parent)
 }
 
 #[inline(never)]
 fn new_span_with_values(
     site: &'static Site,
     attributes: &Attributes<'_>,
+    by: By,
     key: u64,
     parent: u64,
 ) -> Hint {
     let list = |text: &SpanText, timed: Timed| {
         let cut = text.is_cut().then_some(&site.desc);
-        spans::open(key, parent, site.level, timed, text.as_bytes(), cut)
+        spans::open(key, parent, by, timed, text.as_bytes(), cut)
     };
     let values =
         |visitor: &mut dyn Visit| hiding::values(site, visitor, |to| attributes.record(to));

@@ -43,13 +43,28 @@ pub(crate) type Hint = u32;
 /// No number is known.
 pub(crate) const NO_HINT: Hint = Hint::MAX;
 
+/// A span's level, 1 to 5, and the number of its recorder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct By {
+    pub(crate) level: u8,
+    pub(crate) recorder: u32,
+}
+
+impl By {
+    /// Returns the value of [`Span::level`].
+    #[inline]
+    fn word(self) -> u32 {
+        self.recorder << 8 | u32::from(self.level)
+    }
+}
+
 /// Returns true if a session of this process has a table.
 pub(crate) fn are_listed() -> bool {
     tables().next().is_some()
 }
 
 /// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if
-/// the span has none, `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the
+/// the span has none. `text` has the target, 0x1f, the name, 0x1f, and the
 /// fields, in UTF-8.
 ///
 /// `timed` is the slot in which the caller has just recorded the opening, if its channel knows the
@@ -62,7 +77,7 @@ pub(crate) fn are_listed() -> bool {
 pub(crate) fn open(
     id: u64,
     parent: u64,
-    level: u8,
+    by: By,
     timed: Option<&'static RecorderSlot>,
     text: &[u8],
     cut: Option<&EventDesc>,
@@ -82,7 +97,7 @@ pub(crate) fn open(
         entry.active.store(now, Relaxed);
         entry.opener.store(me, Relaxed);
         entry.entered.store(0, Relaxed);
-        entry.level.store(u32::from(level), Relaxed);
+        entry.level.store(by.word(), Relaxed);
         entry.opener_start.store(identity::process_start(), Relaxed);
         entry.text_len.store(put_text(entry, 0, text) as u32, Relaxed);
         entry.state.store(SPAN_OPEN, Relaxed);
@@ -189,13 +204,34 @@ pub(crate) fn count_dropped() {
 /// Removes the span from the tables.
 #[inline]
 pub(crate) fn close(id: u64, hint: Hint) {
-    each_entry(id, identity::word(), hint, |entry| {
-        // A thread that never left does not keep the entry in use.
-        if update(entry, id, |inside| inside | WRITING) {
-            entry.state.store(0, Relaxed);
-            entry.id.store(0, Release);
+    each_entry(id, identity::word(), hint, |entry| _ = free(entry, id));
+}
+
+/// Frees the entry, if it still belongs to the span: a thread that never left does not keep it in
+/// use. Returns false if it does not.
+#[inline]
+fn free(entry: &Span, id: u64) -> bool {
+    let is_freed = update(entry, id, |inside| inside | WRITING);
+    if is_freed {
+        entry.state.store(0, Relaxed);
+        entry.id.store(0, Release);
+    }
+    is_freed
+}
+
+/// Removes the recorder's open spans from the tables, and counts them: nobody will say when they are
+/// closed.
+pub(crate) fn abandon(recorder: u32) {
+    let (me, of_recorder) = (identity::word(), By { level: 0, recorder }.word());
+    for (_, table) in tables() {
+        let is_its = |entry: &&Span| entry.level.load(Relaxed) & !0xff == of_recorder;
+        for entry in table.entries.iter().filter(is_its) {
+            let id = entry.id.load(Acquire);
+            if id != 0 && is_of(entry, id, me) && free(entry, id) {
+                table.control.abandoned.fetch_add(1, Relaxed);
+            }
         }
-    });
+    }
 }
 
 /// Changes the number of threads that are in the span. Returns false if the entry no longer belongs

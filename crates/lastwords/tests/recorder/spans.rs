@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::{child_dir, plain, start};
 use crate::support::end_of_thread::at_the_very_end_of_a_thread;
 use crate::support::{
-    child, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads,
+    abandoned_spans, child, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads,
     open_spans_by_time, skipped_values, with_ids_renamed,
 };
 use lastwords::Session;
@@ -334,6 +334,45 @@ fn two_recorders_have_spans_of_the_same_id() {
         "span:close recorder::spans::b span_id=#2",
     ];
     assert_eq!(events(&folder), expected);
+}
+
+/// A layer that the program takes out or replaces is not told when its spans end: whether they are
+/// open is not known then, and no event is in them.
+#[test]
+fn spans_of_a_layer_that_was_replaced_are_not_said_to_be_open() {
+    alone!(in dir);
+    let (_alone, session, folder) = alone(dir.path());
+    let (layer, handle) = tracing_subscriber::reload::Layer::new(Some(lastwords::layer::layer()));
+    let program = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
+    let other = tracing::Dispatch::new(lastwords::layer::subscriber());
+    let stays = tracing::dispatcher::with_default(&other, || info_span!("stays"));
+    tracing::dispatcher::with_default(&program, || {
+        let idle = info_span!("idle", n = 1);
+        let entered = info_span!("entered", n = 2).entered();
+        assert_eq!(open_spans(&folder).len(), 3);
+        handle.reload(None).expect("the layer is there");
+        lastwords::event!(spans, "without a layer");
+        assert_eq!(open_spans(&folder), ["recorder::spans|stays|"]);
+        assert_eq!(abandoned_spans(&folder), 2);
+        handle.reload(Some(lastwords::layer::layer())).expect("the layer is there");
+        lastwords::event!(spans, "with another");
+        let new = info_span!("new", n = 3).entered();
+        lastwords::event!(spans, "in a span of it");
+        drop((new, entered, idle));
+        lastwords::event!(spans, "outside");
+    });
+    drop(stays);
+    assert!(open_spans(&folder).is_empty() && abandoned_spans(&folder) == 2);
+    let mut own = events(&folder).into_iter().filter(|line| line.starts_with("spans:"));
+    assert_eq!(own.next().as_deref(), Some("spans:without a layer"));
+    assert_eq!(own.next().as_deref(), Some("spans:with another"));
+    let inside = own.next().expect("an event in a span");
+    assert!(
+        inside.starts_with(r#"spans:in a span of it span="recorder::spans::new{n=3}""#),
+        "{inside}"
+    );
+    assert_eq!(own.next().as_deref(), Some("spans:outside"));
+    drop(session);
 }
 
 /// A session ends while a thread is in a span, and another one begins, whose table does not have

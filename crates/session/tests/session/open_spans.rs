@@ -3,7 +3,7 @@
 
 use crate::support::first;
 use lastwords_testkit::layout::spans::{
-    DROPPED_AT, EVICTED_AT, INSIDE_AT, SKIPPED_AT, SPAN_LEN, SPANS_AT, STATE_AT,
+    ABANDONED_AT, DROPPED_AT, EVICTED_AT, INSIDE_AT, SKIPPED_AT, SPAN_LEN, SPANS_AT, STATE_AT,
 };
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
@@ -75,15 +75,17 @@ fn entries_that_are_being_written_are_counted_and_not_listed() {
 }
 
 #[test]
-fn evictions_and_skipped_values_are_told() {
+fn spans_and_values_that_are_not_listed_are_told() {
     let order = Order::Little;
     let counts = |bytes: &mut Vec<u8>| {
         order.put64(bytes, EVICTED_AT, 1);
         order.put64(bytes, SKIPPED_AT, 2);
+        order.put64(bytes, ABANDONED_AT, 3);
     };
     let notes = open(order, counts).1;
     for told in [
         "1 open span was evicted from the 15 entries of the table, the longest idle ones first: which of them were still open is not known",
+        "3 open spans were of a recorder that the program replaced: which of them were still open is not known",
         "2 values recorded on open spans while another thread did so are not shown here",
     ] {
         assert!(notes.iter().any(|note| note == told), "{notes:?}");

@@ -265,6 +265,11 @@ pub(crate) fn skipped_values(folder: &Path) -> u64 {
     counter_of_spans(folder, 160)
 }
 
+/// Returns the number of open spans whose recorder the program replaced.
+pub(crate) fn abandoned_spans(folder: &Path) -> u64 {
+    counter_of_spans(folder, 168)
+}
+
 fn counter_of_spans(folder: &Path, at: usize) -> u64 {
     let file = std::fs::read(folder.join("spans")).expect("the spans");
     u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"))
