@@ -144,6 +144,18 @@ const GUESTS: &[Step] = &[
         "a kernel crashed; every text of the dump is what it printed",
     ),
     rig("attacks", Never, "lab --quick --scenario attacks", "a user attacks what runs as root"),
+    rig(
+        "selinux",
+        Never,
+        "lab --kernel 6.12 --scenario selinux",
+        "services of three SELinux domains die; the helper and the units serve them",
+    ),
+    rig(
+        "systemd",
+        Never,
+        "lab --kernel 6.12 --scenario systemd",
+        "the package's units under systemd, after a reset too",
+    ),
     rig("nvdimm", Never, "nvdimm --quick", "a guest reset while an application records"),
     rig("persistent-ring", Never, "compare persistent --quick", "the kernel's ring after a reboot"),
     rig(
