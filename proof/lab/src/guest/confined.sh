@@ -60,7 +60,7 @@ bundle() {
 collect() {
     user $APP "" abort
     user $APP "" kill
-    user $APP "" sleep > /lab/lives &
+    user $APP "" sleep > /lab/lives 2> /dev/null &
     mkdir -p /var/lib/systemd/coredump
     echo core > $PATTERN
     (cd /home/user && /lab/attack as 1000 /lab/attack die)
