@@ -60,7 +60,8 @@ bundle() {
 collect() {
     user $APP "" abort
     user $APP "" kill
-    user $APP "" sleep > /lab/lives 2> /dev/null &
+    # A redirection of the function would leave its shell the console.
+    (exec > /lab/lives 2> /dev/null; user $APP "" sleep) &
     mkdir -p /var/lib/systemd/coredump
     echo core > $PATTERN
     (cd /home/user && /lab/attack as 1000 /lab/attack die)
