@@ -91,6 +91,16 @@ impl Channel {
         self.fast.record_bytes(id, first, bytes)
     }
 
+    /// Records an event on the fast path, if that is possible now. The payload is the first `len`
+    /// bytes of `head`, of which there are 8 at most, followed by `tail`, which has 16 to 128
+    /// bytes. The time that it takes does not depend on whether the tails of a thread's events are
+    /// equally long. Returns false if nothing was recorded.
+    #[inline(always)]
+    #[must_use]
+    pub fn record_varying(&'static self, id: u16, head: u64, len: usize, tail: &[u8]) -> bool {
+        self.fast.record_varying(id, head, len, tail)
+    }
+
     /// Returns the time of the newest event in the place of this channel where the thread recorded
     /// last; none if it recorded elsewhere since. Right after [`Channel::record_bytes`] has
     /// recorded an event, it is the time of that event or of one that another thread recorded

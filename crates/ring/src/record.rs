@@ -81,6 +81,9 @@ impl ShortText {
     pub const BLOCK: usize = 32;
 }
 
+/// Lengths of a tail that a section copies without a jump that depends on the length, in bytes.
+pub(crate) const VARYING: core::ops::RangeInclusive<usize> = 16..=128;
+
 /// A payload with zeros after it, so that a section copies it in whole blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Padded<'a> {

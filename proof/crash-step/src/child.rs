@@ -12,7 +12,7 @@ use lastwords_ring::{Channel, ClockKind, Stream, Tail, os};
 
 use super::arena::{Arena, Layout, RESULT_LOST, RESULT_OK};
 use super::fault::Fault;
-use super::scenario::{self, Event, LEVELS, Plot, Scenario};
+use super::scenario::{self, Event, Form, LEVELS, Plot, Scenario};
 
 /// What the parent tells it.
 #[derive(clap::Args, Debug)]
@@ -176,6 +176,9 @@ impl Child {
 
     fn record(&self, planned: &Planned) -> bool {
         let Planned { event, words, ends } = planned;
+        if self.scenario.form == Form::Varying {
+            return self.record_varying(event, words[0]);
+        }
         if event.tail != 0 {
             return self.record_tail(event, words);
         }
@@ -191,6 +194,14 @@ impl Child {
         let all: [&[u8]; 1] = [&event.payload];
         let parts = if event.parts == 0 { &all[..] } else { &parts[..ends.len()] };
         self.channel.record_parts(event.id, parts).is_ok()
+    }
+
+    /// The first word has bytes of the tail too, which the section writes twice.
+    fn record_varying(&self, event: &Event, word: u64) -> bool {
+        let (head, tail) = event.payload.split_at(event.tail);
+        let tail_at = Some(Tail::Bytes(tail));
+        self.channel.record_varying(event.id, word, head.len(), tail)
+            || self.channel.record_words(event.id, [word], head.len(), tail_at).is_ok()
     }
 
     fn record_tail(&self, event: &Event, words: &[u64; 10]) -> bool {

@@ -34,6 +34,9 @@ pub(crate) enum Form {
     /// 8 to 28 bytes and behind them a text or bytes, of any length: the fast path of rseq for
     /// tails.
     Tails,
+    /// Up to 8 bytes and behind them 16 or more, of any number: the fast path of rseq for tails
+    /// whose lengths vary.
+    Varying,
     /// Many parts.
     Parts,
     /// Hundreds of bytes, over the borders of pages.
@@ -104,6 +107,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     row("rseq-tails", RSEQ, Plot::Alone, Form::Tails),
     row("lockless-tails", LOCKLESS, Plot::Alone, Form::Tails),
     storm(row("rseq-tails-aborted", RSEQ, Plot::Alone, Form::Tails)),
+    row("rseq-varying", RSEQ, Plot::Alone, Form::Varying),
     row("rseq-headers", RSEQ, Plot::Alone, Form::Headers),
     row("lockless-headers", LOCKLESS, Plot::Alone, Form::Headers),
     row("locked-headers", LOCKED, Plot::Alone, Form::Headers),
@@ -234,6 +238,7 @@ impl Scenario {
         let (id, len, parts) = match self.form {
             Form::Words => ((die % 29) as u16, 8 + size % 65, 0),
             Form::Tails => ((die % 29) as u16, 30 + size % 43, 0),
+            Form::Varying => ((die % 29) as u16, 24 + size % 49, 0),
             Form::Headers => ((die % 41) as u16, 8 + size % 60, (die >> 8) as usize % 3),
             Form::Parts => ((die % 41) as u16, 8 + size % 64, 2 + (die >> 8) as usize % 7),
             Form::Long => ((die % 41) as u16, 8 + size % 1592, (die >> 8) as usize % 4),
@@ -241,8 +246,11 @@ impl Scenario {
         let pause =
             if self.form == Form::Headers && (dice >> 20).is_multiple_of(24) { 60 } else { 0 };
         let mut payload = payload(key, len);
-        let tail =
-            if self.form == Form::Tails { tail(&mut payload, (die >> 8) as usize) } else { 0 };
+        let tail = match self.form {
+            Form::Tails => tail(&mut payload, (die >> 8) as usize),
+            Form::Varying => 1 + (die >> 8) as usize % 8,
+            _ => 0,
+        };
         Event { id, payload, parts, pause, tail }
     }
 }

@@ -25,7 +25,7 @@ use super::rseq::section;
 use crate::cpu;
 use crate::grow;
 use crate::hooks::fault;
-use crate::record::{Padded, ShortText, Tail, prepend};
+use crate::record::{Padded, ShortText, Tail, VARYING, prepend};
 use crate::stream::Stream;
 
 /// The fast path of a channel. The channel is freed when no thread uses it any more, but a thread
@@ -160,6 +160,29 @@ impl RseqFast {
         // least 8.
         lane.is_some_and(|lane| unsafe {
             section::record(lane, u32::from(id), &words, len, len, tail)
+        })
+    }
+
+    /// Records an event in the lane that this thread cached, in a section that has no jump which
+    /// depends on the length of `tail`. The payload is the first `len` bytes of `head`, followed by
+    /// `tail`. Returns false if nothing was recorded, which is always so for more than 8 bytes of
+    /// `head`, for a tail whose length is not in [`VARYING`], and on an architecture without such a
+    /// section.
+    #[inline(always)]
+    pub(crate) fn record_varying(
+        &'static self,
+        id: u16,
+        head: u64,
+        len: usize,
+        tail: &[u8],
+    ) -> bool {
+        let lane = self
+            .cached_lane()
+            .filter(|_| id <= MAX_COMPACT_ID && len <= 8 && VARYING.contains(&tail.len()));
+        // SAFETY: the id is of a compact header, the head has `len` bytes, and the section takes a
+        // tail of this length.
+        lane.is_some_and(|lane| unsafe {
+            section::record_varying(lane, u32::from(id), head, len, tail)
         })
     }
 

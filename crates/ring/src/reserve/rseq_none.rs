@@ -48,6 +48,21 @@ pub(in crate::reserve) unsafe fn record_short_text(
 ///
 /// # Safety
 /// There are no requirements.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_varying(
+    _: &Lane,
+    _: u32,
+    _: u64,
+    _: usize,
+    _: &[u8],
+) -> bool {
+    false
+}
+
+/// Never records.
+///
+/// # Safety
+/// There are no requirements.
 pub(in crate::reserve) unsafe fn record_padded(
     _: &Lane,
     _: u32,

@@ -165,6 +165,14 @@ pub(crate) unsafe fn record_short_text(
 ///
 /// # Safety
 /// There are no requirements.
+pub(crate) unsafe fn record_varying(_: &Lane, _: u32, _: u64, _: usize, _: &[u8]) -> bool {
+    false
+}
+
+/// Never records: the model records the same payloads as words with a tail.
+///
+/// # Safety
+/// There are no requirements.
 pub(crate) unsafe fn record_padded(_: &Lane, _: u32, _: u16, _: usize, _: Padded<'_>) -> bool {
     false
 }

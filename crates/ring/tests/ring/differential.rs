@@ -41,6 +41,7 @@ enum Way {
     Parts,
     Padded,
     UpTo,
+    Varying,
 }
 
 #[derive(Debug)]
@@ -70,8 +71,8 @@ impl Event {
             Way::Parts | Way::Padded => {
                 Self { way, id, payload: dice.bytes(tail), head: dice.below(tail + 1) }
             }
-            Way::Text | Way::Bytes => {
-                let head = dice.below(29);
+            Way::Text | Way::Bytes | Way::Varying => {
+                let head = dice.below(if way == Way::Varying { 9 } else { 29 });
                 let mut payload = dice.bytes(head + tail);
                 payload.extend((way == Way::Text).then_some(0));
                 Self { way, id, payload, head }
@@ -92,6 +93,16 @@ impl Event {
                 7..=8 => self.in_words::<8>(channel),
                 _ => self.in_words::<32>(channel),
             },
+            Way::Varying => {
+                let (head, tail) = self.payload.split_at(self.head);
+                let word = words::<1>(head)[0];
+                match channel.record_varying(self.id, word, self.head, tail) {
+                    true => Ok(()),
+                    false => {
+                        channel.record_words(self.id, [word], self.head, Some(Tail::Bytes(tail)))
+                    }
+                }
+            }
             Way::Text | Way::Bytes => match self.head.div_ceil(8) {
                 0 => self.with_tail::<0>(channel),
                 1 => self.with_tail::<1>(channel),
@@ -363,7 +374,7 @@ fn seed() -> u64 {
     seed
 }
 
-const FAST: [Way; 5] = [Way::Words, Way::Text, Way::Bytes, Way::Padded, Way::UpTo];
+const FAST: [Way; 6] = [Way::Words, Way::Text, Way::Bytes, Way::Padded, Way::UpTo, Way::Varying];
 
 #[test]
 fn the_fast_path_stores_every_byte() {

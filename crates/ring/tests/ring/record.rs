@@ -15,7 +15,7 @@ use lastwords_abi::session::{
     CHANNEL_FULL_HEADERS, CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED,
     RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
-use lastwords_ring::{ClockKind, Lost, ShortText, Stream, rseq_available};
+use lastwords_ring::{ClockKind, Lost, ShortText, Stream, Tail, rseq_available};
 
 const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
 
@@ -150,6 +150,36 @@ fn short_texts_of_c() {
     );
     let has_section = cfg!(target_arch = "x86_64") && rseq_available();
     assert!(!has_section || fast > 380, "{fast} of 416 events took the fast path");
+}
+
+/// Records tails of each length that the section takes, and of some that it does not, after heads of
+/// each length, in sub-buffers that they fill. Bytes that follow a tail in the caller's memory must
+/// not get into the ring.
+#[test]
+fn tails_of_varying_lengths() {
+    const BEHIND: u8 = 0xee;
+    let channel = channel(&Shape { sub_buffers: 64, ..Shape::default() });
+    let stream = &channel.streams()[bind_to_this_cpu()];
+    let (mut expected, mut fast) = (Vec::new(), Vec::new());
+    for (len, tail) in (0..=9usize).flat_map(|len| (8..136usize).map(move |tail| (len, tail))) {
+        let event: Vec<u8> =
+            payload(expected.len() as u32, len + tail).into_iter().map(|b| b.min(0xed)).collect();
+        let memory = [&event[..], &[BEHIND; 128]].concat();
+        let tail = &memory[len..len + tail];
+        if channel.record_varying(3, words::<1>(&event[..8])[0], len, tail) {
+            fast.push((len, tail.len()));
+        } else {
+            let head = words::<2>(&event[..len]);
+            channel.record_words(3, head, len, Some(Tail::Bytes(tail))).expect("room");
+        }
+        expected.push(event);
+    }
+    let found: Vec<_> = read(stream, 0).into_iter().map(|event| event.payload).collect();
+    assert_eq!(found, expected);
+    assert!(!behind_events(stream).contains(&BEHIND), "bytes behind a tail were copied");
+    assert!(fast.iter().all(|(len, tail)| *len <= 8 && (16..=128).contains(tail)));
+    let has_section = cfg!(target_arch = "x86_64") && rseq_available();
+    assert!(!has_section || fast.len() > 900, "{} of 1017 events took the fast path", fast.len());
 }
 
 /// Returns the bytes of a half that are in no event: what is behind the last event of each
