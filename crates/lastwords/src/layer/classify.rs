@@ -34,7 +34,7 @@ pub(super) struct TooMany;
 /// copy must be read from further away.
 ///
 /// The newest class takes nearly all events. If it has no optional fields, an event takes the
-/// shortest way.
+/// shortest way, and if it has few, the shortest but one.
 ///
 /// Returns the slot whose channel knows the time of the event, if one does
 /// ([`dispatch::record_bytes`]).
@@ -43,10 +43,17 @@ pub(super) fn record(payload: &mut Payload) -> Result<Timed, TooMany> {
     threads::write_name();
     if let Some(class) = payload.site.classes.iter().next()
         && class.form == payload.form
-        && class.shape.is_exactly(&payload.signature)
         && let Some((slot, id)) = class.callsite.only()
     {
-        return Ok(dispatch::record_bytes(slot, id, payload.all_values()).then_some(slot));
+        if class.shape.is_exactly(&payload.signature) {
+            return Ok(dispatch::record_bytes(slot, id, payload.all_values()).then_some(slot));
+        }
+        // Which optional fields an event has is often unpredictable, so no jump depends on it.
+        if let Some(mask) = class.shape.short_mask(&payload.signature)
+            && dispatch::record_masked(slot, id, mask, payload.all_values())
+        {
+            return Ok(Some(slot));
+        }
     }
     record_in_any(payload)
 }

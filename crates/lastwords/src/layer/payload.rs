@@ -239,6 +239,7 @@ impl Payload {
 
     /// Records a field of a callsite with many fields, or one that does not come in order, does not
     /// fit or becomes text.
+    #[cold]
     #[inline(never)]
     fn unusual_scalar<const N: usize>(
         &mut self,

@@ -262,6 +262,25 @@ impl Shape {
         self.mask_len
     }
 
+    /// Returns the bits that say which optional fields an event with these values has, in memory
+    /// order, and the number of bytes that contain them: one or two. Returns none if the event does
+    /// not have this shape, or if the shape is not as nearly all are: 16 fields at most, of which
+    /// the optional ones follow each other.
+    #[inline(always)]
+    pub(super) fn short_mask(&self, signature: &Signature) -> Option<(u32, usize)> {
+        let is_short = self.optional_from != SCATTERED && cfg!(target_endian = "little");
+        match is_short && self.first.fits(signature.first) {
+            true => Some((u32::from(self.run_of_bits(signature)), self.mask_len)),
+            false => None,
+        }
+    }
+
+    /// Returns the bits of the optional fields, which are in the first word and follow each other.
+    #[inline(always)]
+    fn run_of_bits(&self, signature: &Signature) -> u16 {
+        (gather(lowest(signature.first)) & self.first.optional) >> (self.optional_from % 16)
+    }
+
     /// Writes the bits that say which optional fields an event has into the last [`Self::mask_len`]
     /// bytes of the room.
     #[inline(always)]
@@ -274,8 +293,7 @@ impl Shape {
         }
         // Nearly always there are 16 fields at most, and the optional ones follow each other. They
         // are in one or two bytes.
-        let bits =
-            (gather(lowest(signature.first)) & self.first.optional) >> (self.optional_from % 16);
+        let bits = self.run_of_bits(signature);
         let bits = if self.mask_len == 1 { bits << 8 } else { bits };
         *to.last_chunk_mut().expect("two bytes") = bits.to_le_bytes().map(MaybeUninit::new);
     }
@@ -367,6 +385,7 @@ mod tests {
             (state >> 33) % below
         };
         let (most, step, events) = if cfg!(miri) { (20, 16, 2) } else { (100, 1, 20) };
+        let mut short_masks = 0;
         for count in (1..most).step_by(step) {
             let types: Vec<Type> = (0..count).map(|_| ALL[random(5) as usize]).collect();
             let mut event =
@@ -391,9 +410,15 @@ mod tests {
                     shape.put_mask(&signature, &mut mask);
                     assert_eq!(shape.mask_len(), bits.len().div_ceil(8));
                     let mask = &mask[MASK_ROOM - shape.mask_len()..];
+                    // SAFETY: all bytes were initialised.
+                    let mask: Vec<u8> =
+                        mask.iter().map(|byte| unsafe { byte.assume_init() }).collect();
+                    if let Some((short, len)) = shape.short_mask(&signature) {
+                        assert_eq!(short.to_ne_bytes()[..len], mask, "{count} fields");
+                        short_masks += 1;
+                    }
                     for (at, bit) in bits.iter().enumerate() {
-                        // SAFETY: all bytes were initialised.
-                        let byte = unsafe { mask[at / 8].assume_init() };
+                        let byte = mask[at / 8];
                         let place =
                             if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
                         assert_eq!(byte >> place & 1 != 0, *bit, "{count} fields, bit {at}");
@@ -407,9 +432,11 @@ mod tests {
             let other = signature(&other.collect::<Vec<_>>());
             assert!(
                 !shape.fits(&other)
+                    && shape.short_mask(&other).is_none()
                     && (0..count).all(|at| shape.field(at).is_none())
                         == shape.with(&other).is_some()
             );
         }
+        assert!(cfg!(any(miri, target_endian = "big")) || short_masks > 100, "{short_masks}");
     }
 }

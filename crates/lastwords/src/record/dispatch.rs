@@ -37,6 +37,25 @@ pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) -
     slot.channel.record_bytes(id, first, bytes) || record_bytes_elsewhere(slot, id, bytes)
 }
 
+/// Records a payload that is the first `len` bytes of `mask`, in memory order, followed by `values`,
+/// whose number differs from event to event. Returns false if nothing was recorded; otherwise the
+/// slot's channel knows the time of the event.
+#[cfg(feature = "tracing")]
+#[inline(always)]
+pub(crate) fn record_masked(
+    slot: &'static RecorderSlot,
+    id: u16,
+    (mask, len): (u32, usize),
+    values: &[u8],
+) -> bool {
+    let (head, len) = match slot.contexts {
+        0 => (prepend::<1>(mask, &[])[0], len),
+        bits::TID => (prepend::<1>(identity::tid(), &prepend::<1>(mask, &[]))[0], len + 4),
+        _ => return false,
+    };
+    len <= 8 && slot.channel.record_varying(id, head, len, values)
+}
+
 /// Records a payload of `N` numbers as [`record_bytes`] does. With the thread id, they are in `W`
 /// words.
 #[cfg(feature = "tracing")]
