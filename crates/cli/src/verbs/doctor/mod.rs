@@ -48,7 +48,7 @@ struct Finding {
     /// The state of the machine, and its consequence.
     found: String,
     /// The command or change that fixes it.
-    #[serde(rename = "mend", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         let check = |section| move |finding| Check { section, finding };
         let checks = sections.iter().flat_map(|(title, found)| found.iter().map(check(*title)));
         let checks = checks.collect();
-        crate::say::json(&Report { schema: "lastwords.doctor.v1", good, checks }, false)?;
+        crate::say::json(&Report { schema: "lastwords.doctor.v2", good, checks }, false)?;
     } else {
         crate::say::print(render(&sections));
     }
