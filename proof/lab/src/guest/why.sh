@@ -81,7 +81,7 @@ hung-*)
     kernel kernel/hung_task_timeout_secs "$variant"
     # Not the file system of the session, whose application is to live on.
     dd if=/dev/zero of=/run/image bs=1M count=8 2> /dev/null
-    mke2fs /run/image > /dev/null 2>&1
+    mke2fs -F /run/image > /run/image.said 2>&1 || fail "mke2fs: $(cat /run/image.said)"
     mount -t ext4 -o loop /run/image /t || fail "mount of an image"
     fsfreeze --freeze /t
     touch /t/never
@@ -113,6 +113,7 @@ reboot-oopsed)
 reboot-*) $variant -f ;;
 killed-*)
     kill -9 $recorder
+    wait $recorder
     usleep $((variant * 1000))
     echo c > /proc/sysrq-trigger
     ;;
