@@ -26,6 +26,8 @@ use std::ops::Range;
 const MOST: usize = 64;
 /// Between two fields of a span's text. The texts have no control characters.
 const BETWEEN: u8 = 0x1f;
+/// The end of a text that the recorder has cut.
+const CUT: &str = "…";
 /// What is not known.
 const UNKNOWN: &[u8] = b"?";
 
@@ -234,7 +236,8 @@ impl Chains {
         let found = key.and_then(|key| self.span_at(key, time));
         let mut texts: Vec<Vec<u8>> = Vec::new();
         texts.push(match (own, found) {
-            (Some(own), _) => own.to_vec(),
+            (Some(own), Some(changes)) => self.whole(own, changes, time),
+            (Some(own), None) => own.to_vec(),
             (None, Some(changes)) => self.shown(changes, time),
             (None, None) => [name, b"{?}"].concat(),
         });
@@ -262,6 +265,17 @@ impl Chains {
             out.extend_from_slice(text);
             out.push(b':');
         }
+    }
+
+    /// Returns the text of a span that an event has. The recorder cuts long ones. Then it is the
+    /// text by the changes of the span, if that begins in the same way and has more.
+    fn whole(&self, own: &[u8], changes: &[Change], time: i64) -> Vec<u8> {
+        let in_braces = own.strip_suffix(b"}").unwrap_or(own);
+        let longer = in_braces.strip_suffix(CUT.as_bytes()).map(|begin| {
+            let shown = self.shown(changes, time);
+            (shown.starts_with(begin) && shown.len() > own.len()).then_some(shown)
+        });
+        longer.flatten().unwrap_or_else(|| own.to_vec())
     }
 
     /// Returns the text of a span at a time: `order{id=202}`.

@@ -378,6 +378,37 @@ fn an_opening_shows_its_own_values() {
     );
 }
 
+/// The recorder cuts long texts of spans in events. The span's opening has its fields whole.
+#[test]
+fn a_text_that_is_cut_is_completed_from_the_opening() {
+    let mut written = Written::new();
+    let (id, root, other) = (7u64.to_le_bytes(), 0u64.to_le_bytes(), 8u64.to_le_bytes());
+    let work = |written: &mut Written, time, text: &str, id: &[u8]| {
+        written.put(0, 0, time, &[&5u32.to_le_bytes(), text.as_bytes(), b"\0", id]);
+    };
+    work(&mut written, 5, "svc::order{n=5 text=GET /it…}", &id);
+    written.put(0, 1, 10, &[&5u32.to_le_bytes(), b"GET /items and more\0", &id, &root]);
+    work(&mut written, 20, "svc::order{n=5 text=GET /it…}", &id);
+    work(&mut written, 30, "svc::or…{n=5 text=GET /items and more}", &id);
+    work(&mut written, 40, "svc::order{n=5 text=PUT /it…}", &id);
+    work(&mut written, 50, "svc::order{n=5 text=GET /it…}", &other);
+    let memory = written.into_session(session(classes()));
+    let all = lines(memory, Vec::new(), Style::Fields, &Selection::default());
+    let (cut, whole) = ("order{n=5 text=GET /it…}", "order{n=5 text=GET /items and more}");
+    assert_eq!(
+        all,
+        [
+            format!("?:{cut}: app:work: n=5"),
+            format!("{whole}: span:new"),
+            format!("{whole}: app:work: n=5"),
+            // What does not begin in the same way stays as it is.
+            "or…{n=5 text=GET /items and more}: app:work: n=5".to_owned(),
+            "order{n=5 text=PUT /it…}: app:work: n=5".to_owned(),
+            format!("?:{cut}: app:work: n=5"),
+        ]
+    );
+}
+
 /// A message stands without its name, an event that is named by its place is shown by its target,
 /// and the addresses of a backtrace are counted. With ids, nothing is left out.
 #[test]
