@@ -36,6 +36,9 @@ pub struct RecoveredSession {
     /// A process of the session lives and may record, or that is unknown and
     /// [`Self::unknown_end`] says why.
     pub is_live: bool,
+    /// The input is the memory in which the recorder wrote, and no copy of it. So a guard that is
+    /// held says that its process lived until its machine ended.
+    pub is_original: bool,
     /// Why the stream from which the session was received ended early; none if it did not.
     pub cut: Option<String>,
     /// The fields whose values are hidden.
@@ -76,6 +79,7 @@ impl RecoveredSession {
             ended,
             unknown_end: None,
             is_live: false,
+            is_original: false,
             cut,
             redaction: Arc::clone(redaction),
             newest: OnceLock::new(),

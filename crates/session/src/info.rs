@@ -60,6 +60,9 @@ pub struct Info {
     pub streams: Vec<StreamInfo>,
     /// Processes that joined the session and did not leave.
     pub processes: Vec<Process>,
+    /// Inode of the file of the session region, as the recorder saw it; 0 if it is in no file, or
+    /// not known. In a copy of that file, a guard that is held says nothing.
+    pub inode: u64,
     /// Modules that were mapped in the session's processes.
     pub modules: Vec<Module>,
     /// The session's regions, ordered by address.
@@ -184,6 +187,33 @@ pub struct Process {
     pub start: u64,
     /// Inode of the process's pid namespace.
     pub pidns: u64,
+    /// What the guard of the process says.
+    pub guard: Guard,
+}
+
+/// What the guard of a process says: a robust futex, which the kernel marks when the process dies
+/// ([`abi::Guard`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Guard {
+    /// The process has none, or it cannot be read.
+    #[default]
+    None,
+    /// The kernel has not marked it. If the session is not a copy, the process lives, or lived until
+    /// its machine ended.
+    Held,
+    /// The kernel marked it: the process is dead.
+    Died,
+}
+
+impl Guard {
+    /// Returns what the [`word`](abi::Guard::word) of a guard says.
+    pub(crate) fn from_word(word: u32) -> Self {
+        match word {
+            _ if word & abi::GUARD_DIED != 0 => Self::Died,
+            _ if word & abi::GUARD_THREAD != 0 => Self::Held,
+            _ => Self::None,
+        }
+    }
 }
 
 /// A module mapped in a process.

@@ -1,7 +1,7 @@
 //! Reads the session region: identity, control words, clock, channels, processes.
 
 use super::clock_area::{Clock, Sample};
-use super::info::{ChannelInfo, Info, Process, SessionScope, Snapshot};
+use super::info::{ChannelInfo, Guard, Info, Process, SessionScope, Snapshot};
 use super::layout::{ThreadTable, field, part};
 use super::region::Region;
 use super::window::Window;
@@ -57,7 +57,7 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Sessi
     try_part(triggers(image, region, parts.control, budget, info), "window of the trigger");
     try_part(clock(image, region, parts.clock, budget).map(|clock| session.clock = clock), "clock");
     try_part(channels(image, region, parts.channels, budget, info), "channels");
-    try_part(processes(image, region, parts.processes, budget, info), "processes");
+    try_part(processes(image, region, &parts, budget, info), "processes");
     session
 }
 
@@ -212,11 +212,15 @@ fn channels(
 fn processes(
     image: &dyn Image,
     region: &Region,
-    at: u64,
+    parts: &Parts,
     budget: &Budget,
     info: &mut Info,
 ) -> Result<(), Error> {
     use abi::Process as Shape;
+    // Guards that cannot be read say nothing.
+    let guards = Guards::read(image, region, parts.control, budget).unwrap_or_default();
+    info.inode = guards.inode;
+    let at = parts.processes;
     let bytes =
         part(image, region, at, abi::MAX_PROCESSES.saturating_mul(size_of::<Shape>()), budget)?;
     let what = region.place();
@@ -226,12 +230,54 @@ fn processes(
         let pid = field!(r, base, Shape, pid, u32_at)?;
         if pid != 0 {
             let start = field!(r, base, Shape, start, u64_at)?;
-            info.processes.push(Process {
-                pid,
-                start,
-                pidns: field!(r, base, Shape, pidns, u64_at)?,
-            });
+            let (pidns, guard) =
+                (field!(r, base, Shape, pidns, u64_at)?, guards.of(entry, pid, start));
+            info.processes.push(Process { pid, start, pidns, guard });
         }
     }
     Ok(())
+}
+
+/// The guards of the processes, by their index, and the inode of the file that has them.
+#[derive(Default)]
+struct Guards {
+    inode: u64,
+    /// Key and word of each.
+    entries: Vec<(u64, u32)>,
+}
+
+impl Guards {
+    /// Reads them. Sessions of versions before 1.3 have none.
+    fn read(
+        image: &dyn Image,
+        region: &Region,
+        control: u64,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        use abi::Guard as Shape;
+        let what = region.place();
+        let place = control.saturating_add(offset_of!(Control, guards_off) as u64);
+        let bytes = part(image, region, place, size_of::<u32>(), budget)?;
+        let at = u64::from(Reader::new(&what, &bytes, region.order).based(place).u32_at(0)?);
+        let size = size_of::<abi::Guards>();
+        if at == 0 || at.saturating_add(size as u64) > region.size {
+            return Ok(Self::default());
+        }
+        let bytes = part(image, region, at, size, budget)?;
+        let r = Reader::new(&what, &bytes, region.order).based(at);
+        let entry = |index: usize| {
+            let own = index.saturating_mul(size_of::<Shape>());
+            let base = offset_of!(abi::Guards, entries).saturating_add(own);
+            Ok((field!(r, base, Shape, key, u64_at)?, field!(r, base, Shape, word, u32_at)?))
+        };
+        let entries = (0..abi::MAX_PROCESSES).map(entry).collect::<Result<_, Error>>()?;
+        Ok(Self { inode: field!(r, 0, abi::Guards, inode, u64_at)?, entries })
+    }
+
+    /// Returns what the guard of a process says.
+    fn of(&self, entry: usize, pid: u32, start: u64) -> Guard {
+        let own = self.entries.get(entry);
+        let own = own.filter(|(key, _)| *key == abi::features_word(0, pid, start));
+        own.map(|(_, word)| Guard::from_word(*word)).unwrap_or_default()
+    }
 }

@@ -9,6 +9,9 @@ use anyhow::{Context, bail};
 use lastwords_folders::SnapshotState;
 use lastwords_image as image;
 use lastwords_session::{Recovered, Session, sessions};
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Adds the sessions of an open container. `others` are traces of other kinds in it.
@@ -67,9 +70,11 @@ pub(super) fn add(
         let cut = is_plain.then(|| cut(shown)).flatten();
         let unknown_end = of_it.and_then(|state| state.unknown_end.clone());
         let is_live = of_it.is_some_and(|state| state.is_live);
+        let is_original = location.open.iter().any(|path| has_inode(path, session.info().inode));
         let session = RecoveredSession {
             unknown_end,
             is_live,
+            is_original,
             ..RecoveredSession::new(session, (ended, cut), &options.redaction)
         };
         bodies.push((name, Body::Session(Arc::new(session))));
@@ -84,6 +89,19 @@ pub(super) fn add(
     bodies.extend(others);
     opened.add(options, Origin { core, ..Origin::new(shown, SourceKind::Sessions(kind)) }, bodies);
     Ok(())
+}
+
+/// Returns true if a file, or one in a folder, has this inode, or if it is a device, which is no copy
+/// and may have another inode after a reboot.
+fn has_inode(path: &Path, inode: u64) -> bool {
+    let is_it = |meta: std::io::Result<Metadata>| {
+        meta.is_ok_and(|meta| {
+            let kind = meta.file_type();
+            kind.is_char_device() || kind.is_block_device() || (meta.ino() == inode && inode != 0)
+        })
+    };
+    let files = std::fs::read_dir(path).into_iter().flatten().flatten();
+    is_it(std::fs::metadata(path)) || files.map(|file| file.metadata()).any(is_it)
 }
 
 /// Checks that a session holds a snapshot, if snapshots are wanted.

@@ -1,7 +1,8 @@
 //! The verdict on the end of a session.
 
-use super::kernel::of_panic;
-use super::kernel_log::{MachineEnd, Told, is_oops, is_reset_reason, machine_end, shown, told};
+mod machine;
+
+use super::kernel_log::{Told, is_reset_reason, shown, told};
 use super::{
     Cause, Evidence, KernelLine, OtherCrash, Outside, PstoreRecord, Verdict, Witness,
     control_group, signal_name,
@@ -12,6 +13,7 @@ use lastwords_image::ImageKind;
 use lastwords_image::core::CoreInfo;
 use lastwords_render::iter::Order;
 use lastwords_session::info::{Info, SessionScope};
+use machine::Fate;
 
 const SECOND: u64 = 1_000_000_000;
 /// The inode of the initial pid namespace (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`), to which
@@ -20,8 +22,6 @@ const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// How long after the last sign of life a process may have died, nanoseconds. A session's thread
 /// gives such a sign about once a second.
 const DIES_WITHIN: u64 = 5 * SECOND;
-/// The same if the machine ended: others than the machine end processes, too.
-const MACHINE_DIES_WITHIN: u64 = 2 * SECOND;
 /// How far the clocks of log and session may be apart, nanoseconds: this much, and a part of the
 /// time since boot.
 const CLOCKS_DIFFER: u64 = SECOND;
@@ -57,6 +57,7 @@ pub fn session(trace: &Trace, outside: &Outside) -> Option<Verdict> {
         }),
         has_thread: &|tid| has_thread(trace, tid),
         group: control_group::recorded(found),
+        fate: Fate::of(&info.processes, found.is_original),
         outside,
     };
     Some(facts.judge())
@@ -96,6 +97,8 @@ struct Facts<'a> {
     has_thread: &'a dyn Fn(u32) -> bool,
     /// The control group of the process when the session began.
     group: Option<ControlGroup>,
+    /// What the guards say; it counts for sessions of an earlier boot.
+    fate: Fate,
     outside: &'a Outside,
 }
 
@@ -355,10 +358,7 @@ impl Facts<'_> {
     /// Returns the verdict on a session whose processes are gone without a record.
     fn of_killed(&self, ended: &Ended) -> Verdict {
         let none = "none: the process was gone before it could write one";
-        let mut verdict = self
-            .of_kernel_log(ended)
-            .or_else(|| self.of_pstore(ended))
-            .unwrap_or_else(|| self.of_unknown());
+        let mut verdict = self.of_kernel_log(ended).unwrap_or_else(|| self.of_unknown(ended));
         verdict.evidence.insert(0, Evidence { from: Witness::ExitRecord, text: none.to_owned() });
         if verdict.at.is_none() {
             (verdict.at, verdict.is_last_seen) = (Some(ended.at), true);
@@ -366,7 +366,7 @@ impl Facts<'_> {
         verdict
     }
 
-    fn of_unknown(&self) -> Verdict {
+    fn of_unknown(&self, ended: &Ended) -> Verdict {
         let boot =
             |sentence, text| Verdict::new(Cause::Unknown, sentence).with(Witness::Boot, text);
         match self.boot {
@@ -374,10 +374,7 @@ impl Facts<'_> {
                 "killed by SIGKILL or by a signal without a handler, or left by _exit: unknown which",
                 "the machine has not been started again since: it was no loss of power",
             ),
-            Boot::Earlier => boot(
-                "killed, or ended with its machine (panic, reset, loss of power): unknown which",
-                "the machine was started again since",
-            ),
+            Boot::Earlier => self.of_earlier_boot(ended),
             Boot::Unknown => boot(
                 "killed or lost power: unknown which",
                 "the session is of another machine or boot than this one",
@@ -401,20 +398,20 @@ impl Facts<'_> {
     fn tales(&self) -> impl Iterator<Item = (KernelLine, Told)> {
         let own = Some(&self.outside.kernel_log).filter(|_| self.boot == Boot::This);
         let lines = own.into_iter().flatten().chain(&self.outside.given_log).cloned();
-        let kept = self.kept().into_iter().map(|(_, line)| line);
+        let kept = self.kept().map(|(_, line)| line);
         lines.chain(kept).filter_map(|line| {
             let told = told(&line.text)?;
             Some((line, told))
         })
     }
 
-    /// Returns the lines that kernels left in pstore, and the names of their records, if the
-    /// session is of an earlier boot.
-    fn kept(&self) -> Vec<(&str, KernelLine)> {
+    /// Returns the lines that kernels left in pstore, with their records, if the session is of an
+    /// earlier boot.
+    fn kept(&self) -> impl Iterator<Item = (&PstoreRecord, KernelLine)> {
         let records = Some(&self.outside.pstore).filter(|_| self.boot == Boot::Earlier);
-        let lines = |record: &'_ PstoreRecord| record.lines().into_iter();
+        let lines = |record: &PstoreRecord| record.lines().into_iter();
         let records = records.into_iter().flatten();
-        records.flat_map(|record| lines(record).map(|line| (record.name.as_str(), line))).collect()
+        records.flat_map(move |record| lines(record).map(move |line| (record, line)))
     }
 
     /// Returns the verdict that the kernel's log proves: it names the process, one of its threads,
@@ -458,42 +455,6 @@ impl Facts<'_> {
     /// names, when its session began.
     fn is_in_group(&self, path: &str) -> bool {
         self.group.as_ref().is_some_and(|group| group.is_in(path))
-    }
-
-    /// Returns the verdict that pstore proves: the machine's kernel ended when the session was last
-    /// seen alive, and the machine was started again. A record of another boot has another relation
-    /// of its times to real time, so that it does not agree.
-    fn of_pstore(&self, ended: &Ended) -> Option<Verdict> {
-        let lines = self.kept();
-        let mut ends: Vec<(u64, &str, &KernelLine)> = lines
-            .iter()
-            .filter(|(_, line)| machine_end(&line.text).is_some())
-            .filter_map(|(name, line)| {
-                Some((self.agrees(line, ended, MACHINE_DIES_WITHIN)?, *name, line))
-            })
-            .collect();
-        // A kernel may panic while it is restarted.
-        ends.sort_by_key(|(at, ..)| *at);
-        let (at, name, line) = ends.pop()?;
-        let (cause, sentence) = match machine_end(&line.text)? {
-            MachineEnd::Panic(panic) => {
-                let (cause, what) = of_panic(panic);
-                (cause, format!("the machine's kernel {what}: {}", escape(panic)))
-            }
-            MachineEnd::Reboot => {
-                (Cause::Reboot, "a user restarted, halted or switched off the machine".to_owned())
-            }
-        };
-        let mut verdict = Verdict::new(cause, sentence)
-            .with(Witness::Boot, "the machine was started again since");
-        let is_before = |(own, oops): &&(&str, KernelLine)| {
-            *own == name && is_oops(&oops.text) && oops.time <= line.time && cause != Cause::Reboot
-        };
-        for line in lines.iter().rfind(is_before).map(|(_, oops)| oops).into_iter().chain([line]) {
-            let text = format!("{}: {}", escape(name), escape(&shown(line)));
-            verdict = verdict.with(Witness::Pstore, text);
-        }
-        Some(Verdict { at: Some(at), ..verdict })
     }
 
     /// Adds the crashes that are not the cause. Each of them is a hint, unless it is evidence.

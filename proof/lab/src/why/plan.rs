@@ -34,6 +34,9 @@ impl Cause {
     }
 }
 
+/// What is known of a process that its machine ended, if nothing shows how.
+const LIVED_ON: &str = "\"sentence\":\"ended with its machine";
+
 pub(super) const CAUSES: &[Cause] = &[
     Cause::new(
         "panic",
@@ -84,23 +87,23 @@ pub(super) const CAUSES: &[Cause] = &[
             ("oopsed", "Restarting system"),
         ],
     ),
-    Cause::new(
-        "cut",
-        "loss of power",
-        None,
-        &[("plain", "loss of power"), ("again", "loss of power")],
-    ),
+    Cause::new("cut", "loss of power", None, &[("plain", LIVED_ON), ("again", LIVED_ON)]),
     Cause::new(
         "reset",
         "reset of the hardware",
         None,
-        &[("plain", "reset"), ("amd", "hardware watchdog timer expired")],
+        &[("plain", LIVED_ON), ("amd", "hardware watchdog timer expired")],
     ),
     Cause::new(
         "killed",
         "SIGKILL before a panic",
         None,
-        &[("4000", "unknown which"), ("6000", "unknown which"), ("9000", "unknown which")],
+        &[
+            ("0", "before its machine ended"),
+            ("100", "before its machine ended"),
+            ("1000", "before its machine ended"),
+            ("4000", "before its machine ended"),
+        ],
     ),
 ];
 
@@ -204,9 +207,9 @@ mod tests {
         assert_eq!(worth(&hung, "kernel-panic", "hung_task: blocked tasks"), Worth::Wrong);
         assert_eq!(worth(&hung, "unknown", "x"), Worth::Unknown);
         let cut = of("cut", "plain");
-        assert_eq!(worth(&cut, "unknown", "a loss of power: unknown which"), Worth::Unknown);
+        assert_eq!(worth(&cut, "unknown", "ended with its machine: unknown which"), Worth::Unknown);
         assert_eq!(worth(&cut, "unknown", "x"), Worth::Wrong);
-        assert_eq!(worth(&cut, "reboot", "loss of power"), Worth::Wrong);
+        assert_eq!(worth(&cut, "reboot", "ended with its machine"), Worth::Wrong);
         assert!(judge(&cut, "{}").is_err());
     }
 }

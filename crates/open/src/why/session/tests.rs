@@ -55,6 +55,7 @@ fn judge(
         boot_real_time: Some(BOOT.cast_signed()),
         has_thread: &|tid| tid == 4250,
         group: None,
+        fate: Fate::Unknown,
         outside,
     };
     change(&mut facts);
@@ -200,9 +201,14 @@ fn record(lines: &[(u64, &str)]) -> PstoreRecord {
     PstoreRecord { name: "dmesg-efi-1".into(), written: Some(END + SECOND), text }
 }
 
+/// A verdict on a session whose process lived until its machine ended.
 fn after_reboot(boot: Boot, lines: &[(u64, &str)]) -> Verdict {
-    let outside = Outside { pstore: vec![record(lines)], ..outside() };
-    judge(ended(Ending::Killed), &[], &outside, |facts| facts.boot = boot)
+    with_record(record(lines), |facts| (facts.boot, facts.fate) = (boot, Fate::LivedOn))
+}
+
+fn with_record(record: PstoreRecord, change: impl Fn(&mut Facts<'_>)) -> Verdict {
+    let outside = Outside { pstore: vec![record], ..outside() };
+    judge(ended(Ending::Killed), &[], &outside, change)
 }
 
 #[test]
@@ -223,11 +229,70 @@ fn pstore_counts_after_a_reboot_at_the_time_of_the_end() {
         assert_eq!((verdict.cause, verdict.at), (cause, Some(END + SECOND)), "{line}");
         assert!(verdict.sentence.contains(words), "{verdict:?}");
         for (after, boot) in
-            [(SECOND, Boot::This), (SECOND, Boot::Unknown), (5 * SECOND, Boot::Earlier)]
+            [(SECOND, Boot::This), (SECOND, Boot::Unknown), (200 * SECOND, Boot::Earlier)]
         {
             assert_eq!(after_reboot(boot, &[(after, line)]).cause, Cause::Unknown, "{line}");
         }
     }
+}
+
+const PANIC: (u64, &str) = (SECOND, "Kernel panic - not syncing: Fatal exception");
+
+/// SIGKILL may come right before a panic: the guards tell the one from the other.
+#[test]
+fn a_panic_ends_only_what_lived_until_then() {
+    let verdict = |fate| {
+        let change = |facts: &mut Facts<'_>| (facts.boot, facts.fate) = (Boot::Earlier, fate);
+        with_record(record(&[PANIC]), change)
+    };
+    let lived = verdict(Fate::LivedOn);
+    assert_eq!((lived.cause, lived.at), (Cause::KernelPanic, Some(END + SECOND)));
+    assert!(lived.evidence.iter().any(|own| own.from == Witness::Processes), "{lived:?}");
+    for (fate, sentence, hint) in [
+        (Fate::Died, "gone before its machine ended", "the process did not live until then"),
+        (Fate::Unknown, "killed, or ended with its machine", "nothing shows that the process"),
+    ] {
+        let verdict = verdict(fate);
+        assert_eq!((verdict.cause, verdict.at), (Cause::Unknown, Some(END)), "{verdict:?}");
+        assert!(verdict.sentence.contains(sentence), "{verdict:?}");
+        assert!(verdict.hints.iter().any(|own| own.contains(hint)), "{verdict:?}");
+    }
+    // What a watchdog finds was stuck for long.
+    let late = [(90 * SECOND, PANIC.1)];
+    let record = PstoreRecord { written: Some(END + 91 * SECOND), ..record(&late) };
+    let change = |facts: &mut Facts<'_>| (facts.boot, facts.fate) = (Boot::Earlier, Fate::LivedOn);
+    assert_eq!(with_record(record, change).cause, Cause::KernelPanic);
+}
+
+/// Boots of equal length have lines of equal times: only the record's date shows its boot.
+#[test]
+fn a_record_of_another_boot_is_no_proof() {
+    let lived = |facts: &mut Facts<'_>| (facts.boot, facts.fate) = (Boot::Earlier, Fate::LivedOn);
+    let cause = |written| with_record(PstoreRecord { written, ..record(&[PANIC]) }, lived).cause;
+    assert_eq!(cause(Some(END + SECOND)), Cause::KernelPanic);
+    for other in [None, Some(END - 30 * SECOND), Some(END + 30 * SECOND)] {
+        assert_eq!(cause(other), Cause::Unknown, "{other:?}");
+    }
+    let lost = with_record(PstoreRecord { written: None, ..record(&[PANIC]) }, lived);
+    assert!(lost.sentence.starts_with("ended with its machine"), "{lost:?}");
+}
+
+#[test]
+fn guards_show_whether_a_process_lived_until_its_machine_ended() {
+    use lastwords_session::info::{Guard, Process};
+    let fate = |guards: &[Guard], is_original| {
+        let process = |guard: &Guard| Process { pid: 1, start: 2, pidns: 3, guard: *guard };
+        let processes: Vec<Process> = guards.iter().map(process).collect();
+        Fate::of(&processes, is_original)
+    };
+    assert_eq!(fate(&[Guard::Held], true), Fate::LivedOn);
+    assert_eq!(fate(&[Guard::Died, Guard::Held], true), Fate::LivedOn);
+    assert_eq!(fate(&[Guard::Held], false), Fate::Unknown, "a copy");
+    assert_eq!(fate(&[Guard::Died], true), Fate::Died);
+    assert_eq!(fate(&[Guard::Died], false), Fate::Died, "it had died before it was copied");
+    assert_eq!(fate(&[Guard::Died, Guard::None], true), Fate::Unknown);
+    assert_eq!(fate(&[Guard::None], true), Fate::Unknown);
+    assert_eq!(fate(&[], true), Fate::Unknown);
 }
 
 /// An oops before the panic is shown, a kernel survives an oops without one, and a process may be
