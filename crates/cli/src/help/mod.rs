@@ -10,6 +10,19 @@ pub(crate) mod examples;
 
 use clap::Command;
 
+/// Where the folder `docs` can be read on the network: `LASTWORDS_DOCS_URL` when the program is built.
+/// This is the only place that has the address (docs/RELEASE.md).
+const DOCS: Option<&str> = option_env!("LASTWORDS_DOCS_URL");
+
+/// Says where the pages are that help and messages name, if `url` has them.
+fn documents(url: Option<&str>) -> String {
+    let place = match url.map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty()) {
+        Some(url) => format!("at {url}/NAME.md"),
+        None => "in the sources".to_owned(),
+    };
+    format!("A page that is named docs/NAME.md is {place}.")
+}
+
 /// Variables of the environment. The book has the same table
 /// (`book/src/reference/command-line.md`).
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
@@ -206,6 +219,10 @@ fn complete_verb(mut command: Command, verb: &str) -> Command {
     let examples = examples::text(examples);
     let note = command.get_after_help().map(ToString::to_string);
     let notes = command.get_after_long_help().map(ToString::to_string).or_else(|| note.clone());
+    let notes = match (verb, notes) {
+        ("", Some(notes)) => Some(format!("{notes}\n\n{}", documents(DOCS))),
+        (_, notes) => notes,
+    };
     let statuses = Some(statuses_text(verb, &command));
     let join =
         |parts: [Option<String>; 3]| parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n");
@@ -291,6 +308,17 @@ mod tests {
         each(&command, "", &mut |_, verb| {
             assert!(verb.is_empty() || !super::related(verb).is_empty(), "{verb}")
         });
+    }
+
+    #[test]
+    fn help_says_where_the_documents_are() {
+        assert_eq!(
+            documents(Some("https://example.org/docs/")),
+            "A page that is named docs/NAME.md is at https://example.org/docs/NAME.md."
+        );
+        assert_eq!(documents(Some("")), documents(None));
+        let help = crate::args::command().render_long_help().to_string().replace("\n", " ");
+        assert!(help.contains("A page that is named docs/NAME.md is "), "{help}");
     }
 
     #[test]
