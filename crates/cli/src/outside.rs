@@ -11,8 +11,11 @@ use std::time::UNIX_EPOCH;
 
 /// The kernel's log, a record for each read.
 const KMSG: &str = "/dev/kmsg";
-/// The folder of the records that an earlier boot left.
-const PSTORE: &str = "/sys/fs/pstore";
+/// The folders of the records that earlier boots left: the kernel's, and the one to which
+/// systemd-pstore moves them at the next boot, with their dates.
+const PSTORE: [&str; 2] = ["/sys/fs/pstore", "/var/lib/systemd/pstore"];
+/// The levels of folders in the second one: the record's date, and its number.
+const PSTORE_LEVELS: u32 = 2;
 /// The longest record of [`KMSG`] (`PRINTKRB_RECORD_MAX` and its head), bytes.
 const RECORD: usize = 8192;
 /// Most records that are read.
@@ -32,7 +35,7 @@ pub(crate) fn here() -> Outside {
         hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         kernel_log,
         no_kernel_log,
-        pstore: pstore(Path::new(PSTORE)),
+        pstore: PSTORE.iter().flat_map(|at| pstore(Path::new(at), PSTORE_LEVELS)).collect(),
         control_groups: Some(CONTROL_GROUPS.into()),
         ..Outside::default()
     }
@@ -82,9 +85,12 @@ fn kernel_log() -> std::io::Result<Vec<KernelLine>> {
     Ok(KernelLine::parse_all(&text))
 }
 
-/// Reads the records of pstore. Those that cannot be read are left out.
-fn pstore(folder: &Path) -> Vec<PstoreRecord> {
+/// Reads the records of pstore in a folder, and in folders below it down to a level. Those that
+/// cannot be read are left out.
+fn pstore(folder: &Path, levels: u32) -> Vec<PstoreRecord> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(is_folder);
     let record = |entry: fs::DirEntry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         let file = fs::File::open(entry.path()).ok()?;
@@ -97,7 +103,10 @@ fn pstore(folder: &Path) -> Vec<PstoreRecord> {
             text: String::from_utf8_lossy(&text).into_owned(),
         })
     };
-    let mut records: Vec<PstoreRecord> = entries.filter_map(record).collect();
+    let mut records: Vec<PstoreRecord> = files.into_iter().filter_map(record).collect();
+    if let Some(below) = levels.checked_sub(1) {
+        records.extend(folders.iter().flat_map(|folder| pstore(&folder.path(), below)));
+    }
     records.sort_by(|a, b| a.name.cmp(&b.name));
     records
 }
@@ -112,15 +121,20 @@ mod tests {
         let text = "Panic#1 Part1\n<0>[ 9.1] Kernel panic - not syncing: x\n";
         fs::write(folder.path().join("dmesg-efi-2"), text).unwrap();
         fs::write(folder.path().join("dmesg-efi-1"), "Oops#1 Part1\n").unwrap();
-        let records = pstore(folder.path());
+        // As systemd-pstore moves them: DATE/NUMBER/NAME.
+        let moved = folder.path().join("1795000000/001");
+        fs::create_dir_all(moved.join("deeper")).unwrap();
+        fs::write(moved.join("dmesg-efi-3"), text).unwrap();
+        fs::write(moved.join("deeper/dmesg-efi-4"), text).unwrap();
+        let records = pstore(folder.path(), PSTORE_LEVELS);
         assert_eq!(
             records.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(),
-            ["dmesg-efi-1", "dmesg-efi-2"]
+            ["dmesg-efi-1", "dmesg-efi-2", "dmesg-efi-3"]
         );
         assert_eq!(records[1].reason(), Some("Kernel panic - not syncing: x"));
         assert_eq!(records[0].reason(), None);
         assert!(records[0].written.is_some());
-        assert!(pstore(Path::new("/nowhere")).is_empty());
+        assert!(pstore(Path::new("/nowhere"), 0).is_empty());
     }
 
     #[test]
