@@ -57,6 +57,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns true if the output cannot be written, and false if an input cannot be read.
+    #[must_use]
+    pub fn is_of_output(&self) -> bool {
+        !matches!(self, Self::Events(_))
+    }
+
     fn file(path: &Path, error: std::io::Error) -> Self {
         Self::File { path: path.to_owned(), error }
     }

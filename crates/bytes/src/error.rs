@@ -28,6 +28,8 @@ pub struct Error {
     pub expected: String,
     /// Kind of the error.
     pub kind: ErrorKind,
+    /// The number of the operating system's error (`EIO`, …), if it is known.
+    pub errno: Option<i32>,
 }
 
 impl Error {
@@ -40,6 +42,7 @@ impl Error {
             value: Some(value),
             expected: expected.into(),
             kind: ErrorKind::Value,
+            errno: None,
         }
     }
 
@@ -52,6 +55,7 @@ impl Error {
             value: Some(left),
             expected: expected.into(),
             kind: ErrorKind::Short,
+            errno: None,
         }
     }
 
@@ -64,6 +68,7 @@ impl Error {
             value: Some(value),
             expected: limit.into(),
             kind: ErrorKind::Budget,
+            errno: None,
         }
     }
 
@@ -76,13 +81,14 @@ impl Error {
             value: None,
             expected: error.to_string(),
             kind: ErrorKind::Io,
+            errno: error.raw_os_error(),
         }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, offset, value, expected, kind } = self;
+        let Self { what, offset, value, expected, kind, .. } = self;
         let value = value.unwrap_or_default();
         match kind {
             ErrorKind::Short => {

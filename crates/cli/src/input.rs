@@ -11,7 +11,7 @@ use anyhow::bail;
 use lastwords_image::unwatched;
 use lastwords_live as live;
 use lastwords_open::{
-    self as open, Body, Opened, Options, Origin, Redaction, Severity, Symbolizer, Trace,
+    self as open, Body, Opened, Options, Origin, Reason, Redaction, Severity, Symbolizer, Trace,
 };
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -303,19 +303,19 @@ impl Input {
             |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.is_memory);
         // If no input could be opened, the worst failure is returned as the error.
         let (found, mut failures) = (!opened.origins.is_empty(), opened.failures);
-        let worst = failures
-            .iter()
-            .enumerate()
-            .max_by_key(|(at, failure)| (failure.severity, std::cmp::Reverse(*at)));
-        let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| failures.remove(at).why);
-        for open::Failure { severity, why } in &failures {
+        let worst = failures.iter().enumerate().max_by_key(|(at, failure)| {
+            let is_more = failure.reason != Reason::NothingToRecover;
+            (failure.severity, is_more, std::cmp::Reverse(*at))
+        });
+        let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| failures.remove(at));
+        for open::Failure { severity, why, .. } in &failures {
             match severity {
                 Severity::Note => say::note(format_args!("skipped: {why}")),
                 Severity::Loss | Severity::Error => say::error(why),
             }
         }
-        if let Some(why) = error {
-            return Err(anyhow::Error::msg(why));
+        if let Some(failure) = error {
+            return Err(failure.into());
         }
         if !opened.origins.iter().any(is_kernel) {
             self.memory.refuse()?;
@@ -347,11 +347,7 @@ impl Input {
             origins: opened.origins,
             all,
             worst_failure: failures.iter().map(|failure| failure.severity).max(),
-            faults: failures
-                .iter()
-                .filter(|f| f.severity > Severity::Note)
-                .map(|f| f.why.clone())
-                .collect(),
+            faults: failures.into_iter().filter(|f| f.severity > Severity::Note).collect(),
             is_named: !self.sessions.is_empty(),
             symbolizer: self.symbolizer()?,
             outside: OnceLock::new(),

@@ -6,7 +6,7 @@ use anyhow::bail;
 use lastwords::Ending;
 use lastwords_ctf::{Version, read};
 use lastwords_open::why::{self, Outside, Verdict};
-use lastwords_open::{self as open, Account, Crash, Origin, RecoveredSession, Severity};
+use lastwords_open::{self as open, Account, Crash, Failure, Origin, RecoveredSession, Severity};
 use lastwords_open::{Symbolizer, Trace};
 use lastwords_render::spans::OpenSpan;
 use std::sync::{Arc, OnceLock};
@@ -21,8 +21,8 @@ pub(crate) struct Traces {
     pub(crate) all: Vec<Trace>,
     /// The worst severity of the failures. All failures were reported on stderr.
     pub(crate) worst_failure: Option<Severity>,
-    /// The failures as messages.
-    pub(crate) faults: Vec<String>,
+    /// The failures that are more than notes.
+    pub(crate) faults: Vec<Failure>,
     /// The command line names sessions or instances.
     pub(crate) is_named: bool,
     /// Names the frames of backtraces; none if they are not to be named.

@@ -134,6 +134,7 @@ fn problem(expected: String) -> Error {
         value: None,
         expected,
         kind: lastwords_bytes::ErrorKind::Io,
+        errno: None,
     }
 }
 

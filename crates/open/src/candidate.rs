@@ -1,7 +1,8 @@
 //! A place in which a trace may be.
 
+use crate::reason::NothingToRecover;
 use crate::source::{Location, MEMORY, PlaceKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A location for an input, or the reason why there is none.
 #[derive(Debug)]
@@ -10,15 +11,28 @@ pub(super) struct Candidate {
     pub(super) location: anyhow::Result<Location>,
     /// The location was named. Otherwise it was found in a folder that was named.
     pub(super) is_named: bool,
+    /// The path at which there is no location.
+    pub(super) refused: Option<PathBuf>,
 }
 
 impl Candidate {
     pub(super) fn named(location: anyhow::Result<Location>) -> Self {
-        Self { location, is_named: true }
+        Self { location, is_named: true, refused: None }
     }
 
     pub(super) fn found(location: anyhow::Result<Location>) -> Self {
-        Self { location, is_named: false }
+        Self { location, is_named: false, refused: None }
+    }
+
+    /// Sets the path at which there is no location.
+    pub(super) fn at(self, path: &Path) -> Self {
+        Self { refused: Some(path.to_owned()), ..self }
+    }
+
+    /// Returns the path, as far as it is known.
+    pub(super) fn path(&self) -> Option<&Path> {
+        let found = self.location.as_ref().ok().map(|location| location.shown.as_path());
+        found.or(self.refused.as_deref())
     }
 
     /// Makes a candidate of the parts of one dump.
@@ -37,21 +51,3 @@ impl Candidate {
         self.location.as_ref().is_err_and(|error| error.is::<NothingToRecover>())
     }
 }
-
-/// An error: the input has nothing to recover, by its kind and not because of damage.
-#[derive(Debug)]
-pub(super) struct NothingToRecover(String);
-
-impl NothingToRecover {
-    pub(super) fn error(why: String) -> anyhow::Error {
-        anyhow::Error::from(Self(why))
-    }
-}
-
-impl std::fmt::Display for NothingToRecover {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NothingToRecover {}

@@ -1,7 +1,7 @@
 //! Joins or leaves out inputs that have the same events: a session's folder and its copy, a core
 //! and the same core compressed, snapshots of one CTF trace that overlap.
 
-use crate::{Body, Failure, Opened, Severity, Trace, source};
+use crate::{Body, Failure, Opened, Trace, source};
 use lastwords_bytes::Budget;
 use lastwords_session::Session;
 use lastwords_trace::source::Source;
@@ -21,7 +21,7 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
                 let why = format!(
                     "{one} and {other}: {error}; they are not joined, and packets that both have are shown twice"
                 );
-                opened.failures.push(Failure { severity: Severity::Error, why });
+                opened.failures.push(Failure::new(None, true, &anyhow::Error::msg(why)));
                 false
             })
         };

@@ -1,10 +1,11 @@
 //! Inputs: the places of traces that were found at paths, before any of them is read.
 
-use crate::candidate::{Candidate, NothingToRecover};
+use crate::candidate::Candidate;
+
 use crate::locate;
 use crate::places;
 use crate::source::{INSTANCE, Key, Location, Opening};
-use crate::{Error, Failure, Opened, Options, Result, Severity, chain, duplicates, lttng};
+use crate::{Error, Failure, Opened, Options, Result, chain, duplicates, lttng};
 use lastwords_bytes::Budget;
 use lastwords_session::ReadLimit;
 use std::collections::HashMap;
@@ -115,6 +116,17 @@ impl Inputs {
         paths
     }
 
+    /// Returns the inputs that cannot be opened, as far as it is known before they are: files that
+    /// are no input, folders that lack something.
+    #[must_use]
+    pub fn failures(&self) -> Vec<Failure> {
+        let failure = |candidate: &Candidate| {
+            let error = candidate.location.as_ref().err()?;
+            Some(Failure::new(candidate.path().map(Path::to_owned), candidate.is_named, error))
+        };
+        self.candidates.iter().filter_map(failure).collect()
+    }
+
     /// Leaves out the inputs of a path, and tells this reason as their failure.
     pub fn refuse(&mut self, path: &Path, why: &anyhow::Error) {
         for candidate in &mut self.candidates {
@@ -171,7 +183,9 @@ impl Inputs {
             let path = options.metadata.clone().unwrap_or_default();
             Error::Metadata { path, why: chain(&why) }
         })?;
-        for Candidate { location, is_named } in self.candidates {
+        for candidate in self.candidates {
+            let path = candidate.path().map(Path::to_owned);
+            let Candidate { location, is_named, .. } = candidate;
             let done = location.and_then(|location| {
                 let (given, limit) = (&metadata, limit(&location.shown));
                 let budget = Arc::new(Budget::default().times(options.budget));
@@ -179,12 +193,7 @@ impl Inputs {
                 Opening { location, options, given, budget, limit, opened }.open()
             });
             for error in opened.errors.split_off(0).into_iter().chain(done.err()) {
-                let severity = match is_named {
-                    true => Severity::Error,
-                    false if error.is::<NothingToRecover>() => Severity::Note,
-                    false => Severity::Loss,
-                };
-                opened.failures.push(Failure { severity, why: chain(&error) });
+                opened.failures.push(Failure::new(path.clone(), is_named, &error));
             }
         }
         duplicates::join(&mut opened, &Budget::default().times(options.budget));

@@ -5,7 +5,9 @@
 //! ([`lastwords_folders::inside`]), and each file is opened here, once: the reader gets open files
 //! and no path that the container could exchange.
 
-use crate::candidate::{Candidate, NothingToRecover};
+use crate::candidate::Candidate;
+use crate::reason::NothingToRecover;
+
 use crate::source::{Location, SESSION};
 use anyhow::{Context, bail};
 use lastwords_folders::inside::{OwnedFolder, Root};
@@ -21,7 +23,8 @@ pub(super) fn of_path(
     notes: &mut Vec<String>,
 ) -> Vec<Candidate> {
     find(path, pid, rest, notes).unwrap_or_else(|error| {
-        vec![Candidate::named(Err(error.context(format!("{}: cannot be read", path.display()))))]
+        let error = error.context(format!("{}: cannot be read", path.display()));
+        vec![Candidate::named(Err(error)).at(path)]
     })
 }
 
@@ -37,7 +40,8 @@ fn find(
     {
         let base = root.folder(base)?;
         base.check(0o022)?;
-        return Ok(vec![Candidate::named(session(path, &base, Path::new(name), notes))]);
+        let session = session(path, &base, Path::new(name), notes);
+        return Ok(vec![Candidate::named(session).at(path)]);
     }
     let Ok(base) = root.folder(rest) else {
         let location = Location::new(path, None);
@@ -48,9 +52,11 @@ fn find(
     };
     base.check(0o022)?;
     let names = base.names()?.0.into_iter().filter(|name| is_session_folder(name));
-    let found: Vec<Candidate> = names
-        .map(|name| Candidate::found(session(&path.join(&name), &base, &name, notes)))
-        .collect();
+    let mut found = Vec::new();
+    for name in names {
+        let path = path.join(&name);
+        found.push(Candidate::found(session(&path, &base, &name, notes)).at(&path));
+    }
     match found.is_empty() {
         true => Err(NothingToRecover::error("it has no folder of a session".to_owned())),
         false => Ok(found),

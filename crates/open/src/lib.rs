@@ -67,6 +67,7 @@ mod nothing;
 mod package;
 mod placement;
 mod places;
+mod reason;
 mod reboot;
 mod relocated;
 mod reserved;
@@ -105,6 +106,7 @@ pub use machine::Machine;
 pub use memory::{Memory, RawRun};
 pub use meter::{Meter, Shown};
 pub use nothing::what_has_no_trace;
+pub use reason::Reason;
 pub use reboot::{PersistentInstance, free_range, instance_arguments};
 pub use running::{instance_name, options_on, tracer_real_time};
 pub use session::{ENDED_EARLY, FolderState, RecoveredSession};
@@ -114,6 +116,7 @@ pub use source_kind::SourceKind;
 pub use symbols::{DebugFile, Fetch, Symbolizer, check_build_id};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
+use crate::reason::NothingToRecover;
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
 use std::path::{Path, PathBuf};
@@ -248,12 +251,30 @@ pub enum Severity {
 }
 
 /// An input, or a part of one, that could not be opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
 pub struct Failure {
+    /// The file or folder, if there is a single one.
+    pub path: Option<PathBuf>,
     /// The severity.
     pub severity: Severity,
+    /// The reason, for programs.
+    pub reason: Reason,
     /// The path and the reason, one sentence.
     pub why: String,
+}
+
+impl Failure {
+    /// Makes the failure of an input. `is_named` says that it was not found in a folder.
+    fn new(path: Option<PathBuf>, is_named: bool, error: &anyhow::Error) -> Self {
+        let is_note = error.downcast_ref::<NothingToRecover>().is_some_and(|own| !own.is_loss);
+        let severity = match is_named {
+            true => Severity::Error,
+            false if is_note => Severity::Note,
+            false => Severity::Loss,
+        };
+        Self { path, severity, reason: Reason::of(error), why: chain(error) }
+    }
 }
 
 /// The reason why inputs cannot be opened with the given options. An input that cannot be read is

@@ -1,6 +1,8 @@
 //! Finds where traces may be: at paths, in folders and in processes.
 
-use crate::candidate::{Candidate, NothingToRecover};
+use crate::candidate::Candidate;
+use crate::reason::NothingToRecover;
+
 use crate::folder::{Folder, is_region};
 use crate::inside_root;
 use crate::places;
@@ -19,7 +21,7 @@ pub(super) fn of_path(path: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
         return inside_root::of_path(path, (pid, rest), notes);
     }
     let shown = path.display();
-    let named = |error| vec![Candidate::named(Err(error))];
+    let named = |error| vec![Candidate::named(Err(error)).at(path)];
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => of_whole_folder(path, notes),
         Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => {
@@ -61,12 +63,12 @@ fn of_folder(
     if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
         return match places::of_folder(folder) {
             Ok(places) => places.into_iter().map(|location| as_one(Ok(location))).collect(),
-            Err(error) => vec![as_one(Err(error))],
+            Err(error) => vec![as_one(Err(error)).at(folder)],
         };
     }
     let mut looked = match Folder::look(folder) {
         Ok(looked) => looked,
-        Err(error) => return vec![as_one(Err(error))],
+        Err(error) => return vec![as_one(Err(error)).at(folder)],
     };
     let whole = |source| vec![as_one(Ok(Location::new(folder, Some(source))))];
     if let Some(source) = PlaceKind::of_folder(&looked) {
@@ -93,7 +95,7 @@ fn in_folder(
         if depth >= DEPTH_MAX {
             let why =
                 anyhow::anyhow!("{}: too deep in other folders to be searched", path.display());
-            found.push(Candidate::found(Err(why)));
+            found.push(Candidate::found(Err(why)).at(path));
             continue;
         }
         let inside = of_folder(path, Candidate::found, depth.saturating_add(1), others);
@@ -172,11 +174,12 @@ fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate)
     let why = anyhow::anyhow!(
         "{path}: it is missing, and nothing else describes the streams of CTF beside it"
     );
-    Candidate::found(Err(why))
+    Candidate::found(Err(why)).at(folder)
 }
 
 fn stray(path: &Path, what: &str) -> Candidate {
-    Candidate::found(Err(NothingToRecover::error(format!("{}: {what}", path.display()))))
+    let why = NothingToRecover::error(format!("{}: {what}", path.display()));
+    Candidate::found(Err(why)).at(path)
 }
 
 /// Returns true if a folder has the name or the files of a session's folder. If it cannot be

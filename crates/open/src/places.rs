@@ -1,7 +1,9 @@
 //! Finds the memory of sessions that is not in files of their folders: a memfd or the heap of a
 //! process, a device.
 
-use crate::candidate::{Candidate, NothingToRecover};
+use crate::candidate::Candidate;
+use crate::reason::NothingToRecover;
+
 use crate::source::{Location, SESSION};
 use anyhow::{Context, bail};
 use lastwords_folders::{PLACES_FILE, parse_places};

@@ -4,7 +4,7 @@ use lastwords_ftrace::persistent;
 use lastwords_image::vmcore::{MAGICS, is_foreign};
 use lastwords_lttng::user;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 /// The number of bytes that are read.
@@ -40,6 +40,23 @@ impl Beginning {
 
 /// Returns the kind of a file. Returns none if the file cannot be read or has an unknown beginning.
 pub(super) fn of_file(path: &Path) -> Option<Beginning> {
+    look(path).ok().flatten()
+}
+
+/// Returns the kind of a file, or none if its beginning is unknown.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn look(path: &Path) -> io::Result<Option<Beginning>> {
+    let mut head = Vec::new();
+    let file = File::open(path)?;
+    let len = file.metadata().map_or(0, |metadata| metadata.len());
+    file.take(HEAD as u64).read_to_end(&mut head)?;
+    Ok(of_head(&head, len))
+}
+
+/// Returns the kind of a file by its first bytes and its length.
+fn of_head(head: &[u8], len: u64) -> Option<Beginning> {
     // ET_CORE of `e_type`, in either byte order.
     const CORES: [&[u8]; 2] = [&[4, 0], &[0, 4]];
     const OTHERS: [(&[u8], &str); 10] = [
@@ -54,10 +71,6 @@ pub(super) fn of_file(path: &Path) -> Option<Beginning> {
         (b"SQLite format 3\0", "an SQLite database"),
         (b"PERFILE2", "a file of perf"),
     ];
-    let mut head = Vec::new();
-    let file = File::open(path).ok()?;
-    let len = file.metadata().map_or(0, |metadata| metadata.len());
-    file.take(HEAD as u64).read_to_end(&mut head).ok()?;
     let begins = |magic: &[u8]| head.starts_with(magic);
     if begins(b"\x17\x08\x44tracing") {
         return Some(Beginning::TraceDat);
@@ -68,7 +81,7 @@ pub(super) fn of_file(path: &Path) -> Option<Beginning> {
     if begins(b"\xc1\x1f\xfc\xc1") || begins(b"\xc1\xfc\x1f\xc1") {
         return Some(Beginning::CtfStream);
     }
-    if persistent::is_region(&head, len) {
+    if persistent::is_region(head, len) {
         return Some(Beginning::Persistent);
     }
     if begins(b"\x28\xb5\x2f\xfd") {
@@ -78,7 +91,7 @@ pub(super) fn of_file(path: &Path) -> Option<Beginning> {
         return Some(Beginning::Core);
     }
     // What cannot be read is refused with its name when it is opened.
-    if MAGICS.iter().any(|magic| begins(magic)) || is_foreign(&head) {
+    if MAGICS.iter().any(|magic| begins(magic)) || is_foreign(head) {
         return Some(Beginning::Dump);
     }
     if let Some((_, words)) = OTHERS.iter().find(|(magic, _)| begins(magic)) {
@@ -90,8 +103,7 @@ pub(super) fn of_file(path: &Path) -> Option<Beginning> {
     if head.is_empty() {
         return Some(Beginning::Other("empty"));
     }
-    let text =
-        std::str::from_utf8(&head).map_or_else(|error| error.error_len().is_none(), |_| true);
+    let text = std::str::from_utf8(head).map_or_else(|error| error.error_len().is_none(), |_| true);
     let is_text = text
         && !head
             .iter()

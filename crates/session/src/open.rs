@@ -15,6 +15,8 @@ pub struct Recovered {
     pub core: Option<CoreInfo>,
     /// True if the container is truncated or its own structures are damaged.
     pub is_damaged: bool,
+    /// True if something was found that begins like a region and belongs to no session.
+    pub has_remains: bool,
     /// Sessions, in order of creation.
     pub sessions: Vec<Session>,
     /// Notes about the container and about regions that belong to no session.
@@ -63,10 +65,11 @@ pub fn sessions(
             found.sessions.iter_mut().for_each(|session| session.lacks(&file));
         }
     }
+    let has_remains = !found.notes.is_empty();
     notes.extend(found.notes);
     notes.extend(opened.core.iter().flat_map(folders_of).filter(|_| found.sessions.is_empty()));
     let (kind, core, is_damaged) = (opened.kind, opened.core, opened.is_damaged);
-    Ok(Recovered { kind, core, is_damaged, sessions: found.sessions, notes })
+    Ok(Recovered { kind, core, is_damaged, has_remains, sessions: found.sessions, notes })
 }
 
 /// Notes about session folders whose files the process had mapped. A core leaves out shared

@@ -47,7 +47,8 @@ pub(crate) enum Verb {
     /// Add the crashes in folders to a data set of many, as Parquet files
     ///
     /// An input that is in the data set already, and has not changed since, is not read again. What
-    /// cannot be read is listed in DATASET/dead-letters.jsonl, and tried again by the next run.
+    /// cannot be read is listed in DATASET/dead-letters.jsonl, and tried again by the next run. What
+    /// holds nothing to recover is counted and passed over.
     #[cfg(feature = "arrow")]
     Ingest(ingest::Args),
     /// Print events as text, those of several sessions merged by time

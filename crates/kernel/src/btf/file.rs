@@ -81,5 +81,6 @@ fn problem(what: &str, expected: &str) -> Error {
         value: None,
         expected: expected.into(),
         kind: ErrorKind::Io,
+        errno: None,
     }
 }

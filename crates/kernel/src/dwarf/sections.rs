@@ -273,5 +273,6 @@ pub(super) fn problem(expected: &str) -> Error {
         value: None,
         expected: expected.into(),
         kind: ErrorKind::Io,
+        errno: None,
     }
 }

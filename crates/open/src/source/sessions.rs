@@ -2,7 +2,8 @@
 
 use super::{Location, Opening};
 use crate::SourceKind;
-use crate::candidate::NothingToRecover;
+use crate::locate::is_likely;
+use crate::reason::NothingToRecover;
 use crate::session::{RecoveredSession, cut};
 use crate::{Body, KINDS, Options, Origin, sniff};
 use anyhow::{Context, bail};
@@ -47,7 +48,7 @@ pub(super) fn add(
     }
     opened.notes.append(&mut found.notes);
     if is_empty {
-        bail!("{}: {}", shown.display(), why_empty(location, &found));
+        return Err(empty(location, &found));
     }
     let Recovered { kind, core, sessions, .. } = found;
     let mut bodies = Vec::new();
@@ -132,6 +133,27 @@ fn is_of(session: &Session, unique: &str) -> bool {
     let len = unique.len().checked_div(2).unwrap_or(0);
     let hexadecimal: String = uuid.iter().take(len).map(|byte| format!("{byte:02x}")).collect();
     hexadecimal == unique
+}
+
+/// Returns the error of a container without a trace. What is damaged, or has remains of a session,
+/// may have had one.
+fn empty(location: &Location, found: &Recovered) -> anyhow::Error {
+    use lastwords_image::ImageKind;
+    let shown = &location.shown;
+    let why = format!("{}: {}", shown.display(), why_empty(location, found));
+    let is_nothing = match found.kind {
+        ImageKind::Plain => match sniff::look(location.path()) {
+            Err(error) => return anyhow::Error::from(error).context(why),
+            Ok(beginning) => matches!(beginning, None | Some(sniff::Beginning::Other(_))),
+        },
+        ImageKind::Core | ImageKind::CompressedCore => true,
+        ImageKind::Folder => !is_likely(shown),
+        ImageKind::Process => false,
+    };
+    match is_nothing && !found.is_damaged && !found.has_remains {
+        true => NothingToRecover::unexpected(why),
+        false => anyhow::Error::msg(why),
+    }
 }
 
 fn why_empty(location: &Location, found: &Recovered) -> String {

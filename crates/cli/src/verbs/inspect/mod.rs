@@ -83,7 +83,7 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
     );
     drop(bar);
     failure.into_inner().map_or(Ok(()), Err)?;
-    report.faults.clone_from(&traces.faults);
+    report.faults = traces.faults.iter().map(|failure| failure.why.clone()).collect();
     for session in &mut report.sessions {
         traces.name_frames(session.crashes.iter_mut().chain(session.verdict.crashes_mut()));
     }

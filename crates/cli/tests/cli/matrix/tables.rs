@@ -291,7 +291,14 @@ fn a_folder_is_ingested_once_and_what_is_damaged_is_listed() {
     let ingest = || place.run(&["ingest", "crashed", "--into", "set", "--retries", "0"]);
     let dead = || std::fs::read_to_string(place.at("set/dead-letters.jsonl")).unwrap();
     let crashes = || files(&place.at("set/v1/crashes")).len();
-    ingest().has_status(1).says("kernel.dat").prints("2 crashes of 2 inputs added");
+    // A text, a program and unknown data have nothing to recover; an empty stream does not say so.
+    std::fs::write(folder.join("notes.txt"), "of mine").unwrap();
+    std::fs::write(folder.join("data"), [0xa5; 5000]).unwrap();
+    std::fs::copy(std::env::current_exe().unwrap(), folder.join("program")).unwrap();
+    let ran = ingest();
+    ran.has_status(1).says("kernel.dat").prints("2 crashes of 2 inputs added");
+    ran.says("note: 3 inputs without anything to recover passed over");
+    assert_eq!(ran.err.matches("error: ").count(), 2, "{}", ran.err);
     assert!(dead().lines().count() == 1 && dead().contains("crashed/kernel.dat"), "{}", dead());
     assert_eq!(crashes(), 2);
     ingest().has_status(1).prints("0 crashes of 0 inputs added, 2 inputs known already");
