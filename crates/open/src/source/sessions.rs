@@ -144,13 +144,15 @@ fn empty(location: &Location, found: &Recovered) -> anyhow::Error {
     let is_nothing = match found.kind {
         ImageKind::Plain => match sniff::look(location.path()) {
             Err(error) => return anyhow::Error::from(error).context(why),
-            Ok(beginning) => matches!(beginning, None | Some(sniff::Beginning::Other(_))),
+            // A program is an ELF file, and in the eyes of the image a core with a damaged header.
+            Ok(Some(sniff::Beginning::Other(_))) => true,
+            Ok(beginning) => beginning.is_none() && !found.is_damaged,
         },
-        ImageKind::Core | ImageKind::CompressedCore => true,
+        ImageKind::Core | ImageKind::CompressedCore => !found.is_damaged,
         ImageKind::Folder => !is_likely(shown),
         ImageKind::Process => false,
     };
-    match is_nothing && !found.is_damaged && !found.has_remains {
+    match is_nothing && !found.has_remains {
         true => NothingToRecover::unexpected(why),
         false => anyhow::Error::msg(why),
     }
