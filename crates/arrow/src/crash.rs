@@ -10,6 +10,7 @@ use lastwords_ctf::uuid_text;
 use lastwords_kernel::Kernel;
 use lastwords_open::why::{self, Cause, Verdict};
 use lastwords_open::{Account, Losses, Machine, Origin, Trace};
+use std::fmt;
 use std::sync::Arc;
 
 /// Returns the verdict on the end of a session, with the names of the frames of its crash; none if
@@ -48,6 +49,25 @@ pub struct Crash {
     crash_cpu: Option<i64>,
     uptime: Option<i64>,
     how_ended: Option<&'static str>,
+    kernel: Option<KernelInput>,
+}
+
+/// The input that a crash of a kernel is of.
+#[derive(Clone)]
+struct KernelInput(Arc<Origin>);
+
+impl PartialEq for KernelInput {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for KernelInput {}
+
+impl fmt::Debug for KernelInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.path.fmt(f)
+    }
 }
 
 impl Crash {
@@ -67,6 +87,11 @@ impl Crash {
             }
         }
         crashes
+    }
+
+    /// Returns the kernel whose crash it is, if it is one of a kernel.
+    pub(crate) fn machine(&self) -> Option<&Machine> {
+        self.kernel.as_ref()?.0.machine.as_ref()
     }
 
     /// Returns the day of the end in UTC as `2026-11-29`, if it is known.
@@ -214,7 +239,7 @@ fn other(at: usize, trace: &Trace) -> Crash {
 }
 
 /// Returns the crash of a kernel: of all traces in its memory, or in a trace.dat file.
-fn kernel(origin: &Origin, machine: &Machine, traces: &[(usize, &Trace)]) -> Crash {
+fn kernel(origin: &Arc<Origin>, machine: &Machine, traces: &[(usize, &Trace)]) -> Crash {
     let offset = machine.log_real_time();
     let at = |time: u64| {
         let time = i64::try_from(time).ok()?.checked_add(offset?)?;
@@ -228,6 +253,7 @@ fn kernel(origin: &Origin, machine: &Machine, traces: &[(usize, &Trace)]) -> Cra
         path: origin.path.display().to_string(),
         release: known(&machine.tracing.release),
         traces: traces.iter().map(|(at, _)| *at).collect(),
+        kernel: Some(KernelInput(Arc::clone(origin))),
         ..Crash::default()
     }
     .with_verdict(&verdict)

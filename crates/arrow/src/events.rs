@@ -53,6 +53,19 @@ impl Default for Wanted {
     }
 }
 
+/// What other tables take of an event.
+pub(crate) struct Seen<'e> {
+    /// The position of its trace among those that are read.
+    pub(crate) trace: usize,
+    pub(crate) time: Option<i64>,
+    pub(crate) tid: Option<i64>,
+    pub(crate) pid: Option<i64>,
+    pub(crate) comm: Option<&'e str>,
+    pub(crate) kind: &'e EventKind,
+    /// The field `message`, if the event has one that is text.
+    pub(crate) message: Option<&'e str>,
+}
+
 /// Reads events as record batches.
 pub struct Batches<'t> {
     events: Events<'t>,
@@ -90,6 +103,9 @@ struct Prepared<'t> {
     /// A promoted column has a field of the class.
     has_columns: bool,
 }
+
+/// The position of the column of messages among the promoted ones.
+pub(crate) const MESSAGE: usize = 3;
 
 const CONTEXTS: [class::Scope; 2] = [class::Scope::CommonContext, class::Scope::SpecificContext];
 
@@ -152,12 +168,22 @@ impl<'t> Batches<'t> {
         &mut self,
         fault: &mut dyn FnMut(Fault),
     ) -> Result<Option<RecordBatch>, ArrowError> {
+        self.next_with(fault, &mut |_| {})
+    }
+
+    /// Returns the next batch as [`Batches::next_batch`] does, and passes each of its events to
+    /// `seen`.
+    pub(crate) fn next_with(
+        &mut self,
+        fault: &mut dyn FnMut(Fault),
+        seen: &mut dyn FnMut(&Seen<'_>),
+    ) -> Result<Option<RecordBatch>, ArrowError> {
         while self.left > 0 && self.row.rows.count() < self.batch {
             match self.events.advance() {
                 Some(mut event) => {
                     self.left = self.left.saturating_sub(1);
                     let facts = self.facts.get(event.trace());
-                    self.row.put(&mut event, facts.unwrap_or(&TraceFacts::default()));
+                    self.row.put(&mut event, facts.unwrap_or(&TraceFacts::default()), seen);
                 }
                 None => match self.events.fault() {
                     Some(error) => fault(error),
@@ -208,7 +234,12 @@ fn projected(
 
 impl<'t> Row<'t> {
     /// Appends the row of an event.
-    fn put(&mut self, event: &mut EventRef<'_, 't>, facts: &TraceFacts) {
+    fn put(
+        &mut self,
+        event: &mut EventRef<'_, 't>,
+        facts: &TraceFacts,
+        seen: &mut dyn FnMut(&Seen<'_>),
+    ) {
         let mut ids = (None, None);
         self.comm.clear();
         if self.has_ids {
@@ -245,6 +276,12 @@ impl<'t> Row<'t> {
             self.rows.cell(at, cell);
         }
         self.rows.end_row();
+        let message = match self.taken.cell(MESSAGE) {
+            Cell::Text(message) => message,
+            _ => None,
+        };
+        let (tid, pid) = ids;
+        seen(&Seen { trace: event.trace(), time, tid, pid, comm, kind: &kind, message });
     }
 
     /// Takes the fields and contexts of an event, as far as they are wanted.

@@ -2,13 +2,20 @@
 
 use crate::Error;
 use crate::crash::{Crash, loss_rows, trace_facts, trace_rows};
-use crate::dataset::DataSet;
-use crate::events::{Batches, Wanted};
+use crate::dataset::{DataSet, Part};
+use crate::events::{BATCH_ROWS, Batches, TraceFacts, Wanted};
+use crate::log::{LogRows, is_record};
 use crate::schema::Table;
+use crate::threads::Threads;
+use crate::timeline::{Beside, Timeline};
 
-use lastwords_open::{Losses, Order, Selected, Selection, Trace, accounts_after_reading};
+use arrow_array::RecordBatch;
+use lastwords_ctf::Totals;
+use lastwords_open::{Losses, Machine, Order, Selected, Selection, Trace, accounts_after_reading};
 use lastwords_render::events::Note;
+use lastwords_render::spans::OpenSpan;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The files and rows that were written of a crash, and its losses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +40,113 @@ pub struct Added {
     pub undescribed: usize,
 }
 
+/// The parts of a crash, one for each table, in the order of [`Table::ALL`].
+struct Parts(Vec<(Table, Part)>);
+
+impl Parts {
+    fn new(set: &DataSet, crash: &Crash) -> Result<Self, Error> {
+        let day = crash.day();
+        let part = |table| Ok((table, set.part(table, &crash.id, day.as_deref())?));
+        Table::ALL.into_iter().map(part).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn write(&mut self, table: Table, batch: &RecordBatch) -> Result<(), Error> {
+        let part = self.0.iter_mut().find(|(own, _)| *own == table);
+        part.map_or(Ok(()), |(_, part)| part.write(batch))
+    }
+
+    /// Puts all parts in their places. Returns the path of the events, and the number of bytes.
+    fn finish(self) -> Result<(PathBuf, u64), Error> {
+        let (mut path, mut total) = (PathBuf::new(), 0_u64);
+        for (table, part) in self.0 {
+            let (own, bytes) = part.finish()?;
+            total = total.saturating_add(bytes);
+            if table == Table::Events {
+                path = own;
+            }
+        }
+        Ok((path, total))
+    }
+}
+
+/// The traces of a crash whose events are read.
+struct Read<'t> {
+    crash: &'t Crash,
+    selected: &'t Selected,
+    /// The traces of the packets that are read.
+    traces: Vec<&'t Trace>,
+    facts: Vec<TraceFacts>,
+    machine: Option<&'t Machine>,
+}
+
+impl Read<'_> {
+    /// Writes the events, and what is taken from them at the same time: threads, processes, the log.
+    fn events(&self, parts: &mut Parts) -> Result<(Totals, Vec<(usize, Totals)>, u64), Error> {
+        let events = self.selected.events(Order::Time);
+        let mut batches = Batches::new(events, self.facts.clone(), &Wanted::default())?;
+        let (mut threads, mut log) = (Threads::default(), LogRows::new());
+        if let Some(machine) = self.machine {
+            let dated = self.facts.iter().filter(|facts| facts.is_dated);
+            let end = dated.filter_map(|facts| facts.end).max();
+            let is_hidden = self.traces.iter().any(|trace| trace.hides("kernel:log", "message"));
+            log.kernel(self.crash, machine, end, is_hidden);
+        }
+        let mut faults = 0_u64;
+        loop {
+            let mut seen = |seen: &crate::events::Seen<'_>| {
+                threads.note(seen);
+                if let Some(facts) = self.facts.get(seen.trace).filter(|_| is_record(seen)) {
+                    log.record(seen, facts);
+                }
+            };
+            let mut fault = |_| faults = faults.saturating_add(1);
+            let Some(batch) = batches.next_with(&mut fault, &mut seen)? else { break };
+            parts.write(Table::Events, &batch)?;
+            if log.count() >= BATCH_ROWS {
+                parts.write(Table::Log, &log.finish()?)?;
+            }
+        }
+        parts.write(Table::Log, &log.finish()?)?;
+        let (threads, processes) = threads.rows(&self.crash.id, &self.traces, self.machine)?;
+        parts.write(Table::Thread, &threads)?;
+        parts.write(Table::Process, &processes)?;
+        let (unfit, mut read) = (batches.unfit(), Vec::new());
+        let mut totals = batches.finish(0, &mut |note| {
+            if let Note::Read(at, totals) = note {
+                read.extend(self.selected.position(at).map(|at| (at, totals)));
+            }
+        })?;
+        totals.faults = totals.faults.max(faults);
+        Ok((totals, read, unfit))
+    }
+
+    /// Writes what began and ended, and what ran.
+    fn timeline(&self, parts: &mut Parts) -> Result<(), Error> {
+        let packets = self.selected.packets();
+        let beside = |(at, trace): (usize, &&Trace)| {
+            let tracing = trace.origin.machine.as_ref().map(|machine| &machine.tracing);
+            let ftrace = trace.ftrace().map(|ftrace| &ftrace.machine.tracing.symbols);
+            let session = trace.session();
+            Beside {
+                facts: self.facts.get(at).cloned().unwrap_or_default(),
+                symbols: ftrace.map(Arc::clone),
+                machine: tracing.map_or_else(String::new, |tracing| tracing.machine.clone()),
+                open_spans: session.map(|found| OpenSpan::all(&*found.session, at).collect()),
+            }
+        };
+        let beside: Vec<Beside> = self.traces.iter().enumerate().map(beside).collect();
+        let has_spans = |own: &Beside| own.open_spans.as_ref().is_some_and(|all| !all.is_empty());
+        if !Timeline::has_any(packets) && !beside.iter().any(has_spans) {
+            return Ok(());
+        }
+        let mut put = |table, batch: RecordBatch| parts.write(table, &batch);
+        let mut timeline = Timeline::new(packets, beside, &mut put);
+        // The faults were counted when the events were written.
+        self.selected.take(&mut timeline, &mut |_| {})?;
+        timeline.finish()
+    }
+}
+
 /// Writes all tables of a crash. `traces` are those that were opened, among which
 /// [`Crash::traces`] has positions.
 ///
@@ -46,49 +160,32 @@ pub fn add(set: &DataSet, crash: &Crash, traces: &[Trace]) -> Result<Added, Erro
     let crash = &crash;
     let selected = Selected::new(&own, Selection::default())?;
     let all = trace_facts(std::slice::from_ref(crash), &own);
-    let positions = (0..own.len()).map_while(|at| selected.position(at));
-    let facts = positions.filter_map(|at| all.get(at).cloned()).collect();
-    let mut batches = Batches::new(selected.events(Order::Time), facts, &Wanted::default())?;
-    let day = crash.day();
-    let part = |table| set.part(table, &crash.id, day.as_deref());
-    let mut events = part(Table::Events)?;
-    let mut faults = 0_u64;
-    while let Some(batch) = batches.next_batch(&mut |_| faults = faults.saturating_add(1))? {
-        events.write(&batch)?;
-    }
-    let unfit = batches.unfit();
-    let mut read = Vec::new();
-    let mut totals = batches.finish(0, &mut |note| {
-        if let Note::Read(at, totals) = note {
-            read.extend(selected.position(at).map(|at| (at, totals)));
-        }
-    })?;
-    totals.faults = totals.faults.max(faults);
-    let accounts = accounts_after_reading(&own, &totals, &read);
+    let positions = || (0..own.len()).map_while(|at| selected.position(at));
+    let read = Read {
+        crash,
+        selected: &selected,
+        traces: positions().filter_map(|at| own.get(at)).collect(),
+        facts: positions().filter_map(|at| all.get(at).cloned()).collect(),
+        machine: crash.machine(),
+    };
+    let mut parts = Parts::new(set, crash)?;
+    let (totals, of_traces, unfit) = read.events(&mut parts)?;
+    read.timeline(&mut parts)?;
+    let accounts = accounts_after_reading(&own, &totals, &of_traces);
     let losses = Losses::from_accounts(&accounts);
-    let mut rows_of_losses = part(Table::Losses)?;
-    rows_of_losses.write(&loss_rows(crash, &own, &accounts)?)?;
-    let mut rows_of_traces = part(Table::Traces)?;
-    rows_of_traces.write(&trace_rows(crash, &own, &accounts)?)?;
-    let mut row = part(Table::Crashes)?;
-    row.write(&crash.row(&losses)?)?;
-    let mut added = Added {
+    parts.write(Table::Losses, &loss_rows(crash, &own, &accounts)?)?;
+    parts.write(Table::Traces, &trace_rows(crash, &own, &accounts)?)?;
+    parts.write(Table::Crashes, &crash.row(&losses)?)?;
+    let (path, bytes) = parts.finish()?;
+    Ok(Added {
+        path,
         events: totals.events,
         streams: totals.streams,
         packets: totals.packets,
-        faults,
+        bytes,
+        faults: totals.faults,
         losses,
         unfit,
         undescribed: selected.undescribed().len(),
-        ..Added::default()
-    };
-    // In the order of `Table::ALL`.
-    for part in [events, rows_of_losses, rows_of_traces, row] {
-        let (path, bytes) = part.finish()?;
-        added.bytes = added.bytes.saturating_add(bytes);
-        if added.path.as_os_str().is_empty() {
-            added.path = path;
-        }
-    }
-    Ok(added)
+    })
 }

@@ -17,8 +17,11 @@ mod events;
 mod fields;
 mod identity;
 mod ingest;
+mod log;
 mod rows;
 mod schema;
+mod threads;
+mod timeline;
 mod write;
 
 pub use crash::{Crash, Judge, loss_rows, trace_facts, trace_rows};

@@ -18,6 +18,16 @@ pub const VERSION_KEY: &str = "lastwords.tables";
 pub enum Table {
     /// One row for each event.
     Events,
+    /// One row for each span, system call, function of the kernel and interrupt.
+    Slice,
+    /// One row for each time that a thread runs on a CPU.
+    Sched,
+    /// One row for each thread.
+    Thread,
+    /// One row for each process.
+    Process,
+    /// One row for each line of a log.
+    Log,
     /// One row for each gap and damaged sub-buffer.
     Losses,
     /// One row for each trace.
@@ -29,13 +39,28 @@ pub enum Table {
 impl Table {
     /// All tables, in the order in which a crash is written: a crash in `crashes` has all its rows
     /// in the other tables.
-    pub const ALL: [Self; 4] = [Self::Events, Self::Losses, Self::Traces, Self::Crashes];
+    pub const ALL: [Self; 9] = [
+        Self::Events,
+        Self::Slice,
+        Self::Sched,
+        Self::Thread,
+        Self::Process,
+        Self::Log,
+        Self::Losses,
+        Self::Traces,
+        Self::Crashes,
+    ];
 
     /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Events => "events",
+            Self::Slice => "slice",
+            Self::Sched => "sched",
+            Self::Thread => "thread",
+            Self::Process => "process",
+            Self::Log => "log",
             Self::Losses => "losses",
             Self::Traces => "traces",
             Self::Crashes => "crashes",
@@ -47,6 +72,11 @@ impl Table {
     pub fn schema(self) -> SchemaRef {
         let columns = match self {
             Self::Events => return events(),
+            Self::Slice => SLICE,
+            Self::Sched => SCHED,
+            Self::Thread => THREAD,
+            Self::Process => PROCESS,
+            Self::Log => LOG,
             Self::Losses => LOSSES,
             Self::Traces => TRACES,
             Self::Crashes => CRASHES,
@@ -151,6 +181,80 @@ const CRASHES: &[(&str, Kind)] = &[
     ("reader_version", Text),
 ];
 
+const SLICE: &[(&str, Kind)] = &[
+    ("crash_id", Text),
+    ("trace", Text),
+    ("ts", Long),
+    ("time", Time),
+    ("end_ts", Long),
+    ("dur", Long),
+    ("is_open", Bool),
+    ("category", Text),
+    ("name", Text),
+    ("cpu", Int),
+    ("tid", Long),
+    ("pid", Long),
+    ("depth", Int),
+    ("id", Long),
+    ("parent_id", Long),
+    ("ret", Long),
+];
+
+const SCHED: &[(&str, Kind)] = &[
+    ("crash_id", Text),
+    ("trace", Text),
+    ("ts", Long),
+    ("time", Time),
+    ("end_ts", Long),
+    ("dur", Long),
+    ("is_open", Bool),
+    ("cpu", Int),
+    ("tid", Long),
+    ("comm", Text),
+    ("priority", Int),
+    ("end_state", Long),
+];
+
+const THREAD: &[(&str, Kind)] = &[
+    ("crash_id", Text),
+    ("trace", Text),
+    ("tid", Long),
+    ("pid", Long),
+    ("name", Text),
+    ("is_main_thread", Bool),
+    ("is_alive", Bool),
+    ("events", Long),
+    ("first_ts", Long),
+    ("last_ts", Long),
+];
+
+const PROCESS: &[(&str, Kind)] = &[
+    ("crash_id", Text),
+    ("pid", Long),
+    ("name", Text),
+    ("parent_pid", Long),
+    ("uid", Long),
+    ("is_kernel_thread", Bool),
+    ("is_alive", Bool),
+    ("start_ts", Long),
+    ("start_time", Time),
+];
+
+const LOG: &[(&str, Kind)] = &[
+    ("crash_id", Text),
+    ("trace", Text),
+    ("ts", Long),
+    ("time", Time),
+    ("before_end_ns", Long),
+    ("severity", Int),
+    ("level", Text),
+    ("facility", Int),
+    ("tid", Long),
+    ("pid", Long),
+    ("target", Text),
+    ("text", Text),
+];
+
 const LOSSES: &[(&str, Kind)] = &[
     ("crash_id", Text),
     ("trace", Text),
@@ -226,5 +330,6 @@ mod tests {
             }
         }
         assert_eq!(PROMOTED.len(), 24);
+        assert_eq!(PROMOTED[crate::events::MESSAGE], ("message", Text));
     }
 }

@@ -3,6 +3,7 @@
 use crate::counts::fold;
 use crate::ended::with_newest;
 use crate::{Lttng, Machine, Origin, RecoveredSession};
+use lastwords_ctf::program::Hides as _;
 use lastwords_ctf::read::{self, Reader};
 use lastwords_ctf::{Error, Version};
 use lastwords_folders::Ended;
@@ -107,6 +108,12 @@ impl Trace {
     #[must_use]
     pub fn is_redacted(&self) -> bool {
         !self.redaction.is_empty()
+    }
+
+    /// Returns true if the values of a field of an event are hidden.
+    #[must_use]
+    pub fn hides(&self, event: &str, field: &str) -> bool {
+        self.redaction.field(event, field).is_some()
     }
 
     /// Returns true if [`Trace::packets`] can return the trace as packets.

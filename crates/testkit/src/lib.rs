@@ -20,6 +20,7 @@ pub mod put;
 pub mod random;
 pub mod ring;
 pub mod samples;
+pub mod scheduling;
 pub mod schema;
 pub mod session;
 pub mod trace_cmd;

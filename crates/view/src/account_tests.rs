@@ -3,11 +3,12 @@
 //! have packets that cannot be decoded, or that have no times.
 
 use crate::collected::Collected;
-use crate::losses_tests::{assert_true, collected, collected_of, slices, write};
+use crate::losses_tests::{assert_true, collected, collected_of, slices};
 use lastwords_ctf::read::{Memory, Stream, Trace, open};
 use lastwords_testkit::ctf::Stream as Made;
 use lastwords_testkit::put::{Order, Packed};
 use lastwords_testkit::random::Random;
+use lastwords_testkit::scheduling::write;
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use lastwords_trace::source::{PacketInfo, PacketReader, Packets};
 use std::path::Path;

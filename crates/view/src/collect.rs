@@ -1,12 +1,11 @@
 //! Reads the events of traces into columns and slices.
 
 use crate::blocks::Blocks;
-use crate::classes::{Class, Kind, Meaning, prepare};
+use crate::classes::{Class, Kind, prepare};
 use crate::collected::{Collected, Columns, FilterFacts, LogRow, Options};
 use crate::gaps::Gaps;
 use crate::machines::{machines, processes};
 use crate::names::{Cpu, NONE, Names, Owner};
-use crate::picks::{Number, Picked, Picking, Words};
 use crate::scheduling::{CallId, Scheduling};
 use crate::shapes::Shapes;
 use crate::slices::{Begun, NO_BEGIN, Slices, SpanEnd, SpanOf, UNSURE};
@@ -14,7 +13,9 @@ use crate::span_lanes::SpanLanes;
 use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
 use lastwords_render::events::{self, Note, Take};
 use lastwords_render::json::Fields;
+use lastwords_render::meaning::Meaning;
 use lastwords_render::missing::{Edge, StreamKey};
+use lastwords_render::picks::{Number, Picked, Picking, Words};
 use lastwords_render::select::Selection;
 use lastwords_render::spans::Step;
 use lastwords_render::streams::{StreamInfo, channel};
@@ -269,7 +270,7 @@ impl<'t> Collector<'t> {
         let of_cpu = |begun: Begun| Begun { flags: if is_lossy { UNSURE } else { 0 }, ..begun };
         match meaning {
             // A filter may leave begins without their ends.
-            Meaning::Mark => {}
+            Meaning::Mark | Meaning::Function | Meaning::FunctionEnd => {}
             Meaning::Log => {
                 let level = picked.number(Number::Level).unwrap_or(0);
                 let text = picked.words(Words::Text).unwrap_or_default();

@@ -36,7 +36,6 @@ mod losses_tests;
 mod machines;
 mod names;
 mod page;
-mod picks;
 mod scheduling;
 mod shapes;
 mod slices;

@@ -39,8 +39,8 @@ pub(crate) struct Args {
     /// The folder of the data set
     ///
     /// It is made if it does not exist. DATASET/v1/TABLE/day=DATE/part-CRASH.parquet has the rows
-    /// of a crash in each of the tables events, losses, traces and crashes. A crash that is added
-    /// again replaces itself.
+    /// of a crash in each of the tables events, slice, sched, thread, process, log, losses, traces
+    /// and crashes. A crash that is added again replaces itself.
     #[arg(long, value_name = "DATASET")]
     into: PathBuf,
 

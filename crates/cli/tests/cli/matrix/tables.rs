@@ -221,7 +221,7 @@ fn a_crash_is_in_a_data_set_once() {
         place.ok(&["convert", "--to", "parquet", "-o", "set/", &session.inputs[0]]);
     }
     let parts = files(&place.at("set"));
-    assert_eq!(parts.len(), 4, "{parts:?}");
+    assert_eq!(parts.len(), 9, "{parts:?}");
     let part = |table: &str| {
         let is_of = |path: &&std::path::PathBuf| path.starts_with(place.at("set/v1").join(table));
         read(parts.iter().find(is_of).unwrap_or_else(|| panic!("{table}: {parts:?}")), "parquet")
