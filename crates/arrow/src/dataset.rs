@@ -55,10 +55,13 @@ impl DataSet {
         let name = format!("part-{id}.parquet");
         let day = format!("day={}", day.unwrap_or(NO_DAY));
         let folder = self.folder(table).join(&day);
-        fs::create_dir_all(&folder).map_err(|error| Error::file(&folder, error))?;
         let partial = folder.join(format!(".{name}.{}{PARTIAL}", std::process::id()));
-        let open = File::options().write(true).create(true).truncate(true).open(&partial);
-        let file = open.map_err(|error| Error::file(&partial, error))?;
+        let open = || {
+            fs::create_dir_all(&folder)?;
+            File::options().write(true).create(true).truncate(true).open(&partial)
+        };
+        // Whoever removes the last crash of the day removes the folder.
+        let file = open().or_else(|_| open()).map_err(|error| Error::file(&partial, error))?;
         flock(&file, FlockOperation::LockExclusive)
             .map_err(|error| Error::file(&partial, error.into()))?;
         let writer = Writer::new(Format::Parquet, &table.schema())?;
@@ -66,12 +69,13 @@ impl DataSet {
         Ok(Part { table, folder, name, partial, writer: Some(writer), out })
     }
 
-    /// Removes what killed writers have left. Returns the number of files.
+    /// Removes what killed writers have left, and finishes removals that were cut short. Returns the
+    /// number of these files and removals.
     ///
     /// # Errors
     /// A folder of the data set cannot be read.
     pub fn clean(&self) -> Result<usize, Error> {
-        let mut removed = 0_usize;
+        let mut removed = self.finish_removals()?;
         for table in Table::ALL {
             for day in entries(&self.folder(table))? {
                 for path in entries(&day)? {
@@ -93,7 +97,7 @@ fn is_left(path: &Path) -> bool {
 }
 
 /// Returns the paths in a folder; none if it does not exist.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let read = match fs::read_dir(folder) {
         Ok(read) => read,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

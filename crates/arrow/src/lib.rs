@@ -18,6 +18,7 @@ mod fields;
 mod identity;
 mod ingest;
 mod log;
+mod retention;
 mod rows;
 mod schema;
 mod threads;
@@ -28,6 +29,7 @@ pub use crash::{Crash, Judge, loss_rows, trace_facts, trace_rows};
 pub use dataset::{DataSet, Part};
 pub use events::{BATCH_ROWS, Batches, TraceFacts, Wanted};
 pub use ingest::{Added, add};
+pub use retention::{Keep, Stored};
 pub use schema::{Kind, PROMOTED, Table, VERSION, VERSION_KEY};
 pub use write::{Format, Writer};
 

@@ -4,6 +4,8 @@
 
 use crate::child::run_in;
 use crate::support::Place;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lastwords::{Session, event, hashed, mark, secret};
@@ -336,6 +338,43 @@ fn values_that_are_hidden_where_they_are_written() {
     assert!(secrets.len() > 20 && secrets.iter().all(|value| value == "<redacted>"), "{secrets:?}");
     let users = values(&events, "user");
     assert!(users.len() > 20 && users.iter().all(|user| is_hash(user)), "{users:?}");
+}
+
+/// Returns the values in all tables of a data set, as the reader has them, and the bytes of its
+/// files.
+fn data_set(folder: &Path) -> Vec<u8> {
+    let mut all = files(folder);
+    let parts = crate::lttng::files(folder);
+    for part in parts.iter().filter(|path| path.extension().is_some_and(|ext| ext == "parquet")) {
+        for batch in crate::matrix::tables::read(part, "parquet") {
+            for column in batch.columns() {
+                if let Some(texts) = column.as_string_opt::<i32>() {
+                    texts.iter().flatten().for_each(|text| all.extend(text.as_bytes()));
+                } else if let Some(numbers) = column.as_primitive_opt::<Int64Type>() {
+                    let numbers = numbers.iter().flatten();
+                    numbers.for_each(|number| all.extend(format!("{number}\n").as_bytes()));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// No table of a data set has a hidden value, compressed or not, in statistics or in lists.
+#[test]
+fn values_that_are_hidden_when_they_are_ingested() {
+    let seed = 7;
+    let (place, search) = (recorded("bare", seed), search(seed));
+    let hide = ["--redact", "pass*,shop:*/token,token,login*/tok*", "--redact-hash", "user,ratio"];
+    let sessions = place.sessions().display().to_string();
+    place.ok(&["ingest", &sessions, "--into", "bare"]);
+    assert!(search.is_match(&data_set(&place.at("bare"))), "the search finds nothing");
+    let ingest = ["ingest", &sessions, "--into", "hidden"];
+    place.ok(&[&ingest[..], &hide].concat());
+    is_clean(&search, &data_set(&place.at("hidden")), "the data set");
+    // A crash that was added as it is replaces itself.
+    place.ok(&[&["ingest", &sessions, "--into", "bare", "--again"][..], &hide].concat());
+    is_clean(&search, &data_set(&place.at("bare")), "the data set that had the values");
 }
 
 /// Names that match nothing are reported, and what a filter reads is what is written.

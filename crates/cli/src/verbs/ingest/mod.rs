@@ -12,17 +12,17 @@ mod ledger;
 use crate::exit::Outcome;
 use crate::input::{Input, Search};
 use crate::output::tables;
-use crate::progress::Progress;
+use crate::progress::{Progress, human_bytes};
 use crate::say;
 use crate::table::plain;
 use anyhow::bail;
-use lastwords_arrow::{self as arrow, DataSet};
+use lastwords_arrow::{self as arrow, DataSet, Keep};
 use lastwords_open::{Failure, Inputs, Options, Reason, chain};
 use lastwords_render::missing::count;
 use ledger::{DEAD_LETTERS, Entry, Ledger, Measure};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The time before an input is tried again for the first time. It doubles each time.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -54,6 +54,29 @@ pub(crate) struct Args {
     /// Read inputs again that are in the data set already
     #[arg(long)]
     again: bool,
+
+    /// Remove crashes that are older than this many days from the data set
+    ///
+    /// The time of the crash counts or, if it is not known, the time at which it was added. Crashes
+    /// are removed after the inputs were added. The list of inputs keeps theirs, so that they are
+    /// not added again.
+    #[arg(long, value_name = "DAYS", value_parser = crate::value::number::<u32>)]
+    keep_days: Option<u32>,
+
+    /// Remove the oldest crashes until the data set has no more than SIZE bytes (K, M, G)
+    #[arg(long, value_name = "SIZE", value_parser = super::record::bytes)]
+    keep_size: Option<u64>,
+}
+
+impl Args {
+    /// Returns what of the data set is kept.
+    fn keep(&self) -> Keep {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let age = |days: u32| Duration::from_hours(24) * days;
+        let since = self.keep_days.map(|days| now.saturating_sub(age(days)).as_nanos());
+        let since = since.map(|since| i64::try_from(since).unwrap_or(i64::MAX));
+        Keep { since, bytes: self.keep_size }
+    }
 }
 
 /// The counts of a run.
@@ -105,6 +128,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     drop(bar);
     report(args, &counts, ledger.write_dead()?);
+    let removed = set.retain(args.keep())?;
+    if !removed.is_empty() {
+        let bytes: u64 = removed.iter().map(|own| own.bytes).sum();
+        let noun = if removed.len() == 1 { "crash" } else { "crashes" };
+        let (count, size) = (removed.len(), human_bytes(bytes));
+        say::line(format_args!("the {count} oldest {noun} removed, {size}"));
+    }
     if inputs.is_empty() && counts.failed == 0 {
         bail!("nothing to recover is there");
     }

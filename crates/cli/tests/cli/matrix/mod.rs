@@ -16,7 +16,7 @@ mod sources;
 mod span_slices;
 mod spans;
 mod table;
-mod tables;
+pub(crate) mod tables;
 mod typed;
 
 use crate::lttng::files;

@@ -312,3 +312,30 @@ fn a_folder_is_ingested_once_and_what_is_damaged_is_listed() {
     place.run(&["ingest", "crashed", "--into", "set", "--again"]).prints("3 crashes of 3 inputs");
     assert_eq!(crashes(), 3, "each is there once");
 }
+
+/// Retention removes the oldest crashes with all their rows, and they do not come back.
+#[test]
+fn the_oldest_crashes_of_a_data_set_are_removed() {
+    let place = Place::new();
+    sources(&place, false);
+    std::fs::create_dir(place.at("crashed")).unwrap();
+    for name in ["session", "ctf"] {
+        std::fs::rename(place.at(name), place.at("crashed").join(name)).unwrap();
+    }
+    let ingest = |more: &[&str]| {
+        let ran = place.run(&[&["ingest", "crashed", "--into", "set"], more].concat());
+        ran.has_status(0);
+        ran.out
+    };
+    assert!(!ingest(&["--keep-size", "1G"]).contains("removed"));
+    let count = |table: &str| files(&place.at("set/v1").join(table)).len();
+    assert_eq!((count("crashes"), count("events"), count("log")), (2, 2, 2));
+    let out = ingest(&["--keep-size", "1"]);
+    assert!(out.contains("the 2 oldest crashes removed"), "{out}");
+    assert_eq!(files(&place.at("set/v1")), [] as [std::path::PathBuf; 0]);
+    let out = ingest(&["--keep-days", "1"]);
+    assert!(out.contains("0 crashes of 0 inputs added, 2 inputs known already"), "{out}");
+    // The made crashes are of 2023.
+    let out = ingest(&["--again", "--keep-days", "1"]);
+    assert!(out.contains("the 2 oldest crashes removed"), "{out}");
+}
