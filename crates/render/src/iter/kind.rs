@@ -40,14 +40,18 @@ fn split(whole: &str) -> Option<(&str, &str)> {
     }
 }
 
+/// Splits the whole name of an event class into the provider, if it has one, and the name.
+#[must_use]
+pub fn split_name(whole: &str) -> (Option<&str>, &str) {
+    split(whole).map_or((None, whole), |(provider, name)| (Some(provider), name))
+}
+
 impl EventKind {
     fn new(class: &StreamClass, event: &EventClass) -> Self {
         let whole = event.name.as_deref().unwrap_or("<unknown>");
-        let (provider, name) = match split(whole) {
-            Some((provider, name)) => (Some(provider.to_owned()), name),
-            None => (None, whole),
-        };
+        let (provider, name) = split_name(whole);
         let (channel, name) = (channel(class), name.to_owned());
+        let provider = provider.map(str::to_owned);
         Self { channel, provider, name, level: event.log_level, format: format_of(event) }
     }
 

@@ -7,7 +7,7 @@
 mod kind;
 mod value;
 
-pub use kind::EventKind;
+pub use kind::{EventKind, split_name};
 pub use value::{Field, Value};
 
 use crate::Totals;
@@ -29,6 +29,7 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use value::{Collector, Plan};
 
 const SECOND: i64 = 1_000_000_000;
@@ -129,6 +130,7 @@ pub struct Events<'t> {
     /// The event classes of each stream class. One is prepared when its first event is read.
     classes: Vec<Vec<Option<Class<'t>>>>,
     values: Values<'t>,
+    stop: Option<&'t AtomicBool>,
     around: Around,
 }
 
@@ -196,8 +198,15 @@ impl<'t> Events<'t> {
             merge: None,
             is_taken: false,
             values: Values::default(),
+            stop: None,
             around: Around { tally, first: 0, faults: VecDeque::new() },
         }
+    }
+
+    /// Ends reading when another thread sets `stop`, also between two events that are selected.
+    #[must_use]
+    pub fn until_set(self, stop: &'t AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
     }
 
     /// Goes to the next event. Returns none after the last one, and where a part of the input
@@ -218,7 +227,8 @@ impl<'t> Events<'t> {
     /// Finds the next event that is selected.
     fn find(&mut self) -> Option<(usize, Due)> {
         loop {
-            if !self.around.faults.is_empty() {
+            let is_stopped = self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+            if is_stopped || !self.around.faults.is_empty() {
                 return None;
             }
             let Some(merge) = &mut self.merge else {

@@ -31,6 +31,12 @@ impl<'t> Plan<'t> {
         };
         Self { code, roles: roles(code), keys: code.nodes().iter().map(key).collect() }
     }
+
+    /// Returns true if the field of a node is written. Fields that only serve the decoding are not.
+    #[must_use]
+    pub fn shows(&self, node: usize) -> bool {
+        self.roles.get(node).is_some_and(|role| *role != Role::Hidden)
+    }
 }
 
 /// Writes the fields of a scope as members of a JSON object. The caller writes the braces around

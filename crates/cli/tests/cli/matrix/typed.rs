@@ -7,6 +7,7 @@ use super::sources::{Part, Source, Truth, sources};
 use crate::support::Place;
 use lastwords_open::{EventRef, Events, Field, Opened, Options, Order, Selection, open};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn value(value: lastwords_open::Value) -> Value {
     use lastwords_open::Value as Typed;
@@ -122,6 +123,12 @@ fn judge(place: &Place, source: &Source) -> Result<(), String> {
     let count = selected.events(Order::Time).filter(Result::is_ok).count() as u64;
     let mut apart = selected.events(Order::Stream);
     let total = apart.by_ref().count() as u64;
+    // Another thread may end the reading.
+    let stop = AtomicBool::new(false);
+    let mut stopped = selected.events(Order::Time).until_set(&stop);
+    assert!(stopped.next().is_some());
+    stop.store(true, Ordering::Relaxed);
+    assert!(stopped.next().is_none());
     match (count, apart.totals().events) == (total, total) && total > 0 {
         true => Ok(()),
         false => Err(format!("{count} events are merged, {total} are there")),
