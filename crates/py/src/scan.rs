@@ -87,7 +87,7 @@ fn failed(error: &lastwords_ctf::Error) -> PyErr {
 }
 
 fn names(selected: &Selected) -> BTreeSet<String> {
-    let streams = selected.traces().iter().flat_map(|trace| &trace.class().streams);
+    let streams = selected.packets().iter().flat_map(|trace| &trace.class().streams);
     let events = streams.flat_map(|stream| &stream.events);
     let name = |whole: &String| lastwords_render::iter::split_name(whole).1.to_owned();
     events.filter_map(|event| event.name.as_ref()).map(name).collect()
@@ -125,7 +125,7 @@ impl Scan {
     ) -> PyResult<Self> {
         let selected = spec.selected(&opened.traces).map_err(|error| failed(&error))?;
         if let Some(expression) = &spec.filter {
-            filter::check(expression, selected.traces(), &[]).map_err(errors::argument)?;
+            filter::check(expression, selected.packets(), &[]).map_err(errors::argument)?;
         }
         let view = match &spec.view {
             None => None,

@@ -190,7 +190,7 @@ impl View {
 /// Returns the whole names of the event classes of a name, and the columns of their fields.
 fn classes(selected: &Selected, name: &str) -> (Vec<String>, Vec<Column>) {
     let (mut names, mut fields): (Vec<String>, Vec<(String, Kind, bool)>) = Default::default();
-    for trace in selected.traces() {
+    for trace in selected.packets() {
         for (stream, class) in trace.class().streams.iter().enumerate() {
             for (at, event) in class.events.iter().enumerate() {
                 let Some(whole) = &event.name else { continue };
