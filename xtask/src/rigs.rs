@@ -41,6 +41,7 @@ services       services      Kill services of axum and actix in nine ways, and j
 shapes         shapes        Record events of random fields in sessions of random shapes, kill, recover, and compare every value
 static         dist          Build `lastwords` without shared libraries, for a crash kernel's initramfs
 surroundings   surroundings  Run an application in containers, limits and traps; judge how it ends and what is known of it
+tables         tables        Judge data sets of crashes by DuckDB, PyArrow, Polars, trace-cmd and babeltrace2
 tracing        tracing       Record random events of `tracing`, kill, recover, and compare every value
 tsan           checks        Run the concurrent tests of the ring under ThreadSanitizer
 view           view          Look at pages of `lastwords view` in Chromium

@@ -79,6 +79,53 @@ protobuf==7.36.2 \
 ",
 };
 
+/// What judges tables: DuckDB, PyArrow and Polars, for Python 3.11 (Debian 12) and 3.13 (Debian 13).
+pub const TABLES: [Package; 3] = [
+    Package {
+        name: "duckdb",
+        version: "2.0.1",
+        module: "duckdb",
+        requirements: "\
+duckdb==2.0.1 \
+--hash=sha256:eb32b389d99d14cbbec4c110f58237c77eacefc65ef6f737619f413c97a91a77 \
+--hash=sha256:dd8961476eb9e048d1e784eb6bad7aad39304d72b4e4fd8c021f1863b7ee6425 \
+--hash=sha256:39ffeb136abed770a496e5592a464f18a07b1543e7ddb1ff6453215e179f1647 \
+--hash=sha256:ba06918b64d4061bd9ed722dc10adf66f9a10f96426e2403db93a36f590ba3dc
+",
+    },
+    Package {
+        name: "pyarrow",
+        version: "26.0.1",
+        module: "pyarrow.parquet",
+        requirements: "\
+pyarrow==26.0.1 \
+--hash=sha256:39cb0f2418282c24bea6ceda77b03e5a8f0a5766b63a8bf194d4e2a2c423548c \
+--hash=sha256:22a96a225de107eb9acd1ad9a818198ca832df2a4c0952412f754a7ed2105a98 \
+--hash=sha256:f71221bbc7707e3fad920d0478db9350791d4714ec445299ee0d56559fbc156c \
+--hash=sha256:a3a79661404ba3d41b7c9a45cb56113246a244b38cb1393fadae289bc66b91b4
+",
+    },
+    Package {
+        name: "polars",
+        version: "2.1.0",
+        module: "polars",
+        requirements: "\
+polars==2.1.0 \
+--hash=sha256:63c50ce3533f5a03d17c3a2a24f1d0e0c7eda98fbde4268a3cba900d34060e67
+polars-runtime-32==2.1.0 \
+--hash=sha256:0b838056cf365d7497971d9d9825c547766923338771c48c545b86ead2ebc572 \
+--hash=sha256:777228cc8bf9cda36dee85ba74d13a25974ad4caffc5da93e10b1da9d810ce2d
+",
+    },
+];
+
+/// Returns the value of `PYTHONPATH` with which Python finds some packages.
+#[must_use]
+pub fn python_path(packages: &[Package]) -> String {
+    let folders = packages.iter().map(|package| package.folder().display().to_string());
+    folders.collect::<Vec<_>>().join(":")
+}
+
 impl Package {
     /// Installs the package into a folder of its own, unless it is there.
     ///

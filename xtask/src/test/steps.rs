@@ -132,6 +132,12 @@ const RIGS: &[Step] = &[
     ),
     rig("ftracetest", Never, "ftracetest --quick", "the kernel's own tests of tracefs, on a mount"),
     rig("services", Never, "services", "services of axum and actix killed in nine ways"),
+    rig(
+        "proof-tables",
+        Never,
+        "tables --quick",
+        "tables of crashes as DuckDB, PyArrow and Polars read and recompute them",
+    ),
     rig("packages", Never, "packages --quick", "packages: judged, installed, used and removed"),
 ];
 

@@ -54,6 +54,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("proof-services", "proof-rig"),
     ("proof-shapes", "proof-rig testkit"),
     ("proof-surroundings", "proof-rig"),
+    ("proof-tables", "proof-rig lastwords testkit"),
     ("proof-tracing", "proof-rig lastwords testkit"),
     ("proof-view", "filter lastwords proof-rig testkit"),
     ("xtask", "proof-rig"),
