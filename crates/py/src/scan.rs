@@ -157,7 +157,7 @@ impl Scan {
         let stop = Arc::new(AtomicBool::new(false));
         let (source, found) = (Arc::clone(&self.source), Arc::clone(&self.found));
         let is_stopped = Arc::clone(&stop);
-        let name = "lastwords scan".to_owned();
+        let name = "lastwords-scan".to_owned();
         let started = thread::Builder::new().name(name).spawn(move || {
             if let Err(why) = source.read(&is_stopped, &sender, &found) {
                 // A reader that is gone does not want to know.

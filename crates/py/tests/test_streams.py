@@ -36,7 +36,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scans() -> int:
     """The number of threads of this process that scan."""
     names = Path("/proc/self/task").glob("*/comm")
-    return sum(name.read_text().strip() == "lastwords scan" for name in names)
+    return sum(name.read_text().strip() == "lastwords-scan" for name in names)
 
 
 def no_scan_is_left() -> bool:

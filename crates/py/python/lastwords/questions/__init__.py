@@ -1,0 +1,1 @@
+"""The questions of the book, as views of `lastwords.sql`."""
