@@ -36,6 +36,7 @@ miri           checks        Interpret the recorder's tests with Miri, which fin
 nvdimm         lab           Reset a guest under QEMU while an application records in its persistent memory, and recover what it left
 packages       dist          Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as root)
 persistence    persistence   Make what a loss of power may leave in persistent memory, at every flush and fence, and recover it
+python         python        Build the wheel of the Python package, and test it
 remove         remove        Take parts out of traces, and judge what is read of the rest
 services       services      Kill services of axum and actix in nine ways, and judge what is recovered
 shapes         shapes        Record events of random fields in sessions of random shapes, kill, recover, and compare every value

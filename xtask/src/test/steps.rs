@@ -138,6 +138,7 @@ const RIGS: &[Step] = &[
         "tables --quick",
         "tables of crashes as DuckDB, PyArrow and Polars read and recompute them",
     ),
+    rig("python", Never, "python", "the wheel of the Python package: built, installed, tested"),
     rig("packages", Never, "packages --quick", "packages: judged, installed, used and removed"),
 ];
 

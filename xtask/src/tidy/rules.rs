@@ -49,6 +49,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("proof-kills", "proof-rig ring lastwords trace ctf session testkit"),
     ("proof-lab", "proof-rig ring lastwords testkit"),
     ("proof-persistence", "proof-rig ring lastwords bytes image trace ctf session testkit"),
+    ("proof-python", "proof-rig"),
     ("proof-remove", "proof-rig testkit"),
     ("proof-rig", ""),
     ("proof-services", "proof-rig"),

@@ -1,0 +1,166 @@
+//! The Python package: its wheel is built, installed into an environment of its own and tested.
+//!
+//! pytest runs the tests of `crates/py/tests`. DuckDB, Polars, pandas, PyArrow and Jupyter judge what
+//! the wheel gives them, by what the program `lastwords` writes of the same inputs. A second
+//! environment has nothing but the wheel, as after `pip install` of the file alone.
+//!
+//! The package has a workspace of its own, which nothing else builds.
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask python",
+    about = "Build the wheel of the Python package, and test it"
+)]
+struct Args {
+    /// The program `lastwords`; by default that of the tests, which is built
+    #[arg(long, value_name = "FILE")]
+    lastwords: Option<PathBuf>,
+    /// The Python that makes the environments
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: String,
+    /// Arguments of pytest, such as `-k sql`
+    #[arg(last = true)]
+    pytest: Vec<String>,
+}
+
+/// The packages that build and test the wheel, in fixed versions.
+const REQUIREMENTS: &str = include_str!("../requirements.txt");
+
+/// Uses the wheel without any other package.
+const ALONE: &str = "
+import sys, lastwords
+rows = list(lastwords.open(sys.argv[1]).events())
+assert rows and rows[0]['ts'], rows
+try:
+    lastwords.open('/nowhere')
+except lastwords.OpenError as error:
+    assert 'nowhere' in str(error)
+";
+
+fn main() -> ExitCode {
+    rig::exit(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<()> {
+    let lastwords = match &args.lastwords {
+        Some(lastwords) => lastwords.canonicalize().context("--lastwords")?,
+        None => rig::programs::tested()?,
+    };
+    let folder = rig::programs::target()?.join("python");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let tests = Environment::with_requirements(&folder.join("tests"), &args.python)?;
+    let begin = Instant::now();
+    let wheel = build(&tests, &folder)?;
+    let seconds = begin.elapsed().as_secs();
+    let size = wheel.metadata().context("the wheel")?.len();
+    println!("{}: {size} bytes, built in {seconds} s", wheel.display());
+    tests.install(&wheel)?;
+    alone(&folder, &args.python, &wheel)?;
+    let mut pytest = tests.command("python");
+    pytest.current_dir(rig::root().join("crates/py"));
+    pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).args(&args.pytest);
+    pytest.env("LASTWORDS", lastwords).env("PYTHONDONTWRITEBYTECODE", "1");
+    let cases = rig::beside().join("cases");
+    if cases.is_dir() {
+        pytest.env("LASTWORDS_CASES", cases);
+    } else {
+        println!("no cases beside the repository: what needs them is not tested");
+    }
+    let status = pytest.status().with_context(|| rig::shown(&pytest))?;
+    ensure!(status.success(), "pytest: {status}");
+    Ok(())
+}
+
+/// Builds the wheel in a target of its own. Returns the file.
+fn build(tests: &Environment, folder: &Path) -> Result<PathBuf> {
+    let wheels = folder.join("wheels");
+    rig::make_empty(&wheels)?;
+    let mut maturin = tests.command("maturin");
+    maturin.args(["build", "--release", "--locked", "--manifest-path"]);
+    maturin.arg(rig::root().join("crates/py/Cargo.toml")).arg("--out").arg(&wheels);
+    rig::run_quietly(maturin.env("CARGO_TARGET_DIR", folder.join("build")))?;
+    let mut files = wheels.read_dir().context("the wheels")?;
+    let wheel = files.next().context("maturin has made no wheel")??.path();
+    ensure!(files.next().is_none(), "maturin has made several wheels");
+    Ok(wheel)
+}
+
+/// Uses the wheel in an environment that has nothing else.
+fn alone(folder: &Path, python: &str, wheel: &Path) -> Result<()> {
+    let place = folder.join("alone");
+    rig::make_empty(&place)?;
+    let alone = Environment::make(&place, python)?;
+    alone.install(wheel)?;
+    let stored = rig::root().join("crates/cli/tests/stored-0.1/sessions.tar.zst");
+    let sessions = place.join("sessions");
+    std::fs::create_dir(&sessions).context("sessions")?;
+    let mut tar = Command::new("tar");
+    rig::run_quietly(tar.arg("--zstd").arg("-xf").arg(stored).arg("-C").arg(&sessions))?;
+    rig::run_quietly(alone.command("python").args(["-c", ALONE]).arg(&sessions))?;
+    let output = alone.command("lastwords-sql").arg("x").output().context("lastwords-sql")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        !output.status.success() && said.contains("pip install"),
+        "lastwords-sql without DuckDB: {}: {said}",
+        output.status
+    );
+    Ok(())
+}
+
+/// A virtual environment of Python.
+struct Environment {
+    folder: PathBuf,
+}
+
+impl Environment {
+    fn make(folder: &Path, python: &str) -> Result<Self> {
+        let mut venv = Command::new(python);
+        rig::run_quietly(venv.args(["-m", "venv"]).arg(folder))
+            .context("an environment of Python cannot be made (package python3-venv)")?;
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// Makes an environment with [`REQUIREMENTS`], unless it is there.
+    fn with_requirements(folder: &Path, python: &str) -> Result<Self> {
+        let list = folder.join("requirements.txt");
+        if std::fs::read_to_string(&list).is_ok_and(|text| text == REQUIREMENTS) {
+            return Ok(Self { folder: folder.to_owned() });
+        }
+        rig::make_empty(folder)?;
+        let made = Self::make(folder, python)?;
+        let partial = folder.join("requirements.partial");
+        std::fs::write(&partial, REQUIREMENTS).context("requirements")?;
+        let mut pip = made.pip();
+        rig::run_quietly(pip.args(["--only-binary=:all:", "-r"]).arg(&partial))?;
+        std::fs::rename(partial, list).context("requirements")?;
+        Ok(made)
+    }
+
+    /// Returns a program of the environment.
+    fn command(&self, program: &str) -> Command {
+        let bin = self.folder.join("bin");
+        let mut command = Command::new(bin.join(program));
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        command
+    }
+
+    fn pip(&self) -> Command {
+        let mut pip = self.command("python");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        pip
+    }
+
+    /// Installs a wheel, and nothing that it could use.
+    fn install(&self, wheel: &Path) -> Result<()> {
+        rig::run_quietly(self.pip().args(["--force-reinstall", "--no-deps"]).arg(wheel)).map(drop)
+    }
+}
