@@ -107,8 +107,10 @@ struct Machine<'a> {
 impl Machine<'_> {
     /// Ends a boot. The machine that is returned is in the next boot, or on its way to it.
     fn end(mut self, boot: usize, end: &End) -> Result<Self> {
-        let ends = format!("WHY-ENDS {boot} ");
-        self.guest.wait_until(&ends, BOOT, true, |console| console.contains(&ends))?;
+        // A panic may come before the console has shown its announcement: then the next boot speaks.
+        let [ends, said] = ["ENDS", "SAID"].map(|mark| format!("WHY-{mark} {boot} "));
+        let is_there = |console: &str| console.contains(&ends) || console.contains(&said);
+        self.guest.wait_until(&ends, BOOT, true, is_there)?;
         match (CAUSES[end.cause].name, end.variant) {
             ("oops", variant) => self.patch(boot, variant)?,
             ("reboot", "oopsed") => self.patch(boot, "null")?,
