@@ -67,21 +67,12 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
         more: &more,
         ..Config::new(Arch::Amd64, &program, [&kernel.image, &initramfs, folder])
     };
-    let mut machine = Machine { guest: Guest::start(&config)?, config, ram: &files.ram };
+    let machine = Machine { guest: Guest::start(&config)?, config, ram: &files.ram };
     let mut table = vec![Counts::default(); CAUSES.len()];
-    for (boot, end) in plan.iter().enumerate() {
-        machine = machine.end(boot, end)?;
-        let said = machine.said(boot).with_context(|| format!("boot {boot}, {end:?}"))?;
-        let (worth, words) = plan::judge(end, &said)?;
-        println!("{boot}: {} {}: {worth:?}: {words}", CAUSES[end.cause].name, end.variant);
-        if worth == Worth::Wrong {
-            println!("{said}");
-        }
-        table[end.cause][worth as usize] += 1;
-    }
-    machine.guest.quit()?;
+    let outcome = machine.end_all(&plan, &mut table);
+    // Also those that were judged before one fell short.
     show(&table, rows);
-    Ok(())
+    outcome
 }
 
 /// Prints the table, and adds a row for each cause: no verdict is wrong, and what can be proven is
@@ -105,6 +96,21 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
+    /// Ends the machine in all ways of the plan, and counts the verdicts.
+    fn end_all(mut self, plan: &[End], table: &mut [Counts]) -> Result<()> {
+        for (boot, end) in plan.iter().enumerate() {
+            self = self.end(boot, end)?;
+            let said = self.said(boot).with_context(|| format!("boot {boot}, {end:?}"))?;
+            let (worth, words) = plan::judge(end, &said)?;
+            println!("{boot}: {} {}: {worth:?}: {words}", CAUSES[end.cause].name, end.variant);
+            if worth == Worth::Wrong {
+                println!("{said}");
+            }
+            table[end.cause][worth as usize] += 1;
+        }
+        self.guest.quit()
+    }
+
     /// Ends a boot. The machine that is returned is in the next boot, or on its way to it.
     fn end(mut self, boot: usize, end: &End) -> Result<Self> {
         // A panic may come before the console has shown its announcement: then the next boot speaks.
