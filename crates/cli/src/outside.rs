@@ -20,6 +20,11 @@ const PSTORE_LEVELS: u32 = 2;
 const RECORD: usize = 8192;
 /// Most records that are read.
 const MOST_RECORDS: usize = 1 << 20;
+/// The folder of the hardware watchdogs.
+const WATCHDOGS: &str = "/sys/class/watchdog";
+/// Set in a watchdog's `bootstatus` if it reset the machine before this boot (`WDIOF_CARDRESET` of
+/// linux/watchdog.h).
+const CARD_RESET: u32 = 0x20;
 /// Most bytes of a record of pstore that are read.
 const MOST_PSTORE: u64 = 1 << 20;
 
@@ -36,6 +41,7 @@ pub(crate) fn here() -> Outside {
         kernel_log,
         no_kernel_log,
         pstore: PSTORE.iter().flat_map(|at| pstore(Path::new(at), PSTORE_LEVELS)).collect(),
+        watchdogs: watchdogs(Path::new(WATCHDOGS)),
         control_groups: Some(CONTROL_GROUPS.into()),
         ..Outside::default()
     }
@@ -111,9 +117,38 @@ fn pstore(folder: &Path, levels: u32) -> Vec<PstoreRecord> {
     records
 }
 
+/// Returns the names of the watchdogs that reset the machine before this boot.
+fn watchdogs(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let name = |entry: fs::DirEntry| {
+        let fact = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
+        let status: u32 = fact("bootstatus")?.trim().parse().ok()?;
+        (status & CARD_RESET != 0).then(|| {
+            let identity = fact("identity").unwrap_or_default();
+            format!("{} ({})", entry.file_name().to_string_lossy(), identity.trim())
+        })
+    };
+    let mut names: Vec<String> = entries.filter_map(name).collect();
+    names.sort();
+    names
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn watchdogs_that_reset_the_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, status) in [("watchdog1", "0\n"), ("watchdog0", "33\n"), ("watchdog2", "x")] {
+            let own = folder.path().join(name);
+            fs::create_dir(&own).unwrap();
+            fs::write(own.join("bootstatus"), status).unwrap();
+            fs::write(own.join("identity"), "iTCO_wdt\n").unwrap();
+        }
+        assert_eq!(watchdogs(folder.path()), ["watchdog0 (iTCO_wdt)"]);
+        assert!(watchdogs(Path::new("/nowhere")).is_empty());
+    }
 
     #[test]
     fn records_of_pstore() {

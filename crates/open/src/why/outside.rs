@@ -19,6 +19,8 @@ pub struct Outside {
     pub given_log: Vec<KernelLine>,
     /// What the kernel kept for the next boot.
     pub pstore: Vec<PstoreRecord>,
+    /// The hardware watchdogs that say that they reset the machine before this boot.
+    pub watchdogs: Vec<String>,
     /// The OOM kills in the control group that a user named.
     pub cgroup: Option<OomKills>,
     /// Where the control groups of this machine are mounted; none if they are not looked at.

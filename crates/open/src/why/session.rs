@@ -527,6 +527,11 @@ impl Facts<'_> {
             format!("the kernel's log of a later boot has: {line}; nothing shows that it is of the boot right after")
         });
         verdict.hints.extend(reasons);
+        let watchdogs = Some(&self.outside.watchdogs).filter(|_| self.boot == Boot::Earlier);
+        verdict.hints.extend(watchdogs.into_iter().flatten().map(|name| {
+            let name = escape(name);
+            format!("the watchdog {name} reset the machine before this boot; nothing shows that this is the boot right after")
+        }));
     }
 }
 

@@ -330,6 +330,18 @@ fn the_reason_of_a_reset_is_a_hint() {
 }
 
 #[test]
+fn a_watchdog_that_reset_the_machine_is_a_hint() {
+    let outside = Outside { watchdogs: vec!["i6300ESB timer".into()], ..outside() };
+    let judged = |boot| judge(ended(Ending::Killed), &[], &outside, |facts| facts.boot = boot);
+    let verdict = judged(Boot::Earlier);
+    assert_eq!(verdict.cause, Cause::Unknown);
+    assert!(verdict.hints[0].contains("the watchdog i6300ESB timer reset"), "{verdict:?}");
+    for other in [Boot::This, Boot::Unknown] {
+        assert!(judged(other).hints.is_empty());
+    }
+}
+
+#[test]
 fn a_core_names_its_signal_unless_a_debugger_may_have_made_it() {
     let core =
         |signal| CoreInfo { signal, pid: Some(9), comm: "shop".into(), ..CoreInfo::default() };
