@@ -55,6 +55,23 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "sql",
+        &[
+            (
+                "lastwords sql vmcore -c 'SELECT next_comm, count(*) FROM sched_switch GROUP BY ALL'",
+                "how often each thread was switched to",
+            ),
+            (
+                "lastwords sql crashes -c 'FROM new_signatures'",
+                "a question of the book, to a data set",
+            ),
+        ],
+    ),
+    (
+        "mcp",
+        &[("lastwords mcp /var/crash", "as the command of a server in an assistant's settings")],
+    ),
+    (
         "report",
         &[
             ("lastwords report svc --last 20", "the last 20 events of the session svc"),

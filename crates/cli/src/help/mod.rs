@@ -136,6 +136,8 @@ const RELATED: &[(&str, &[&str])] = &[
     ("convert", &["recover", "report", "view"]),
     #[cfg(feature = "arrow")]
     ("ingest", &["convert", "why", "report"]),
+    ("sql", &["convert", "report", "mcp"]),
+    ("mcp", &["why", "sql"]),
     ("report", &["recover", "inspect", "view", "list"]),
     ("view", &["report", "convert", "inspect"]),
     ("inspect", &["report", "recover", "list"]),

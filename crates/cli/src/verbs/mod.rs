@@ -9,6 +9,7 @@ mod demo;
 mod destroy;
 mod diff;
 mod doctor;
+mod elsewhere;
 #[cfg(feature = "arrow")]
 mod ingest;
 mod inspect;
@@ -51,6 +52,15 @@ pub(crate) enum Verb {
     /// holds nothing to recover is counted and passed over.
     #[cfg(feature = "arrow")]
     Ingest(ingest::Args),
+    /// Query inputs and data sets by SQL, with the program lastwords-sql of the Python package
+    #[command(override_usage = "lastwords sql [OPTIONS] <INPUT|DATASET>...")]
+    Sql(elsewhere::Args),
+    /// Serve crashes to assistants, with the program lastwords-mcp of the Python package
+    ///
+    /// The server speaks the Model Context Protocol on stdin and stdout. It reads only the paths
+    /// that are named.
+    #[command(override_usage = "lastwords mcp [OPTIONS] <PATH>...")]
+    Mcp(elsewhere::Args),
     /// Print events as text, those of several sessions merged by time
     Report(report::Args),
     /// Write all traces as one HTML page to look at, and open it
@@ -133,6 +143,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Convert(args) => recover::convert(&args),
         #[cfg(feature = "arrow")]
         Verb::Ingest(args) => ingest::run(&args),
+        Verb::Sql(args) => elsewhere::run("sql", &args),
+        Verb::Mcp(args) => elsewhere::run("mcp", &args),
         Verb::Report(args) => report::run(&args),
         Verb::View(args) => view::run(&args),
         Verb::Inspect(args) => inspect::run(&args),

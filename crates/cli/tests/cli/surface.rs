@@ -3,6 +3,7 @@
 use crate::support::{Place, ran};
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -99,6 +100,8 @@ fn help_names_every_verb() {
         "recover",
         "convert",
         "ingest",
+        "sql",
+        "mcp",
         "report",
         "inspect",
         "view",
@@ -131,6 +134,20 @@ fn help_names_every_verb() {
     for hidden in ["demo-child", "mount-recorder", "mount-guard"] {
         assert!(!help.contains(hidden), "{help}");
     }
+}
+
+#[test]
+fn a_program_in_the_path_is_a_verb() {
+    let place = Place::new();
+    let missing = place.command().args(["sql", "shop"]).env("PATH", place.path()).output().unwrap();
+    ran(missing).has_status(1).says("lastwords-sql").says("docs/INSTALL.md");
+    let program = place.at("lastwords-mcp");
+    std::fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", place.path().display());
+    let words = ["mcp", "--help", "-c", "a b", "--", "-x"];
+    let there = place.command().args(words).env("PATH", path).output().unwrap();
+    ran(there).has_status(7).prints("<--help><-c><a b><--><-x>");
 }
 
 #[test]
