@@ -4,20 +4,76 @@ use crate::errors;
 use crate::rows::dictionaries;
 use crate::scan::{Scan, Spec};
 use arrow_array::RecordBatch;
-use lastwords_arrow::{Crash, DataSet, add, loss_rows, trace_facts, trace_rows};
+use arrow_schema::ArrowError;
+use lastwords_arrow::{Crash, DataSet, TraceFacts, add, loss_rows, trace_facts, trace_rows};
 use lastwords_open::why::{self, Outside, Verdict};
-use lastwords_open::{Losses, Opened, Options, Severity, Symbolizer, Trace, accounts};
+use lastwords_open::{Account, Losses, Opened, Options, Severity, Symbolizer, Trace, accounts};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-/// An input that was opened. Scans share it.
+/// An input that was opened.
 #[pyclass(frozen, module = "lastwords._native")]
 pub(crate) struct Recording {
-    opened: Arc<Opened>,
-    crashes: Arc<[Crash]>,
-    verdicts: Vec<Option<Verdict>>,
+    input: Arc<Input>,
+}
+
+/// What was opened, with the facts about it that cost a reading of all events: they are found when
+/// they are first asked for. Scans share it.
+pub(crate) struct Input {
+    pub(crate) opened: Opened,
+    crashes: OnceLock<Vec<Crash>>,
+    verdicts: OnceLock<Vec<Option<Verdict>>>,
+    facts: OnceLock<Vec<TraceFacts>>,
+}
+
+impl Input {
+    fn new(opened: Opened) -> Self {
+        let (crashes, verdicts) = (OnceLock::new(), OnceLock::new());
+        Self { opened, crashes, verdicts, facts: OnceLock::new() }
+    }
+
+    /// Returns the verdict on each trace that is a session.
+    fn verdicts(&self) -> &[Option<Verdict>] {
+        self.verdicts.get_or_init(|| {
+            let symbolizer = Symbolizer::new(Vec::new(), None);
+            let judge = |trace: &Trace| {
+                let mut verdict = why::session(trace, &Outside::default())?;
+                // What cannot be named stays an address.
+                let _ = symbolizer.name_frames(verdict.crashes_mut());
+                Some(verdict)
+            };
+            self.opened.traces.iter().map(judge).collect()
+        })
+    }
+
+    fn crashes(&self) -> &[Crash] {
+        self.crashes.get_or_init(|| {
+            let Opened { origins, traces, .. } = &self.opened;
+            let verdicts = self.verdicts();
+            let judge = |trace: &Trace| {
+                let at = traces.iter().position(|own| std::ptr::eq(own, trace))?;
+                verdicts.get(at)?.clone()
+            };
+            Crash::all(origins, traces, &judge)
+        })
+    }
+
+    /// Returns what the rows of each trace have besides its events. Without `is_whole`, they lack
+    /// the crash and its end, which is fast.
+    pub(crate) fn facts(&self, is_whole: bool) -> Vec<TraceFacts> {
+        let traces = &self.opened.traces;
+        if is_whole {
+            return self.facts.get_or_init(|| trace_facts(self.crashes(), traces)).clone();
+        }
+        let facts = |trace: &Trace| TraceFacts {
+            name: trace.name.clone(),
+            is_dated: trace.unrelated_clock().is_none(),
+            ..TraceFacts::default()
+        };
+        traces.iter().map(facts).collect()
+    }
 }
 
 /// Opens files and folders. Returns what is there; what cannot be opened is among the failures.
@@ -30,24 +86,10 @@ pub(crate) fn open(
     bundle: Vec<PathBuf>,
 ) -> PyResult<Recording> {
     py.detach(|| {
-        let options = Options {
-            names,
-            metadata,
-            bundle,
-            state: &lastwords_live::state,
-            ..Options::default()
-        };
+        let state = &lastwords_live::state;
+        let options = Options { names, metadata, bundle, state, ..Options::default() };
         let opened = lastwords_open::open(&paths, &options).map_err(errors::argument)?;
-        let symbolizer = Symbolizer::new(Vec::new(), None);
-        let judge = |trace: &Trace| {
-            let mut verdict = why::session(trace, &Outside::default())?;
-            // What cannot be named stays an address.
-            let _ = symbolizer.name_frames(verdict.crashes_mut());
-            Some(verdict)
-        };
-        let verdicts = opened.traces.iter().map(judge).collect();
-        let crashes = Crash::all(&opened.origins, &opened.traces, &judge).into();
-        Ok(Recording { opened: Arc::new(opened), crashes, verdicts })
+        Ok(Recording { input: Arc::new(Input::new(opened)) })
     })
 }
 
@@ -56,11 +98,15 @@ impl Recording {
     fn rows<'py>(
         &self,
         py: Python<'py>,
-        row: impl Fn(&Crash) -> Result<RecordBatch, arrow_schema::ArrowError>,
+        row: impl Fn(&Crash, &[Account<'_>]) -> Result<RecordBatch, ArrowError> + Send + Sync,
     ) -> PyResult<Bound<'py, PyList>> {
+        let batches = py.detach(|| {
+            let accounts = accounts(&self.input.opened.traces);
+            let crashes = self.input.crashes().iter();
+            crashes.map(|crash| row(crash, &accounts)).collect::<Result<Vec<_>, _>>()
+        });
         let rows = PyList::empty(py);
-        for crash in self.crashes.iter() {
-            let batch = row(crash).map_err(errors::argument)?;
+        for batch in batches.map_err(errors::argument)? {
             for row in dictionaries(py, &batch)? {
                 rows.append(row)?;
             }
@@ -73,9 +119,7 @@ impl Recording {
 impl Recording {
     /// The rows of the table `crashes`.
     fn crashes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let traces = &self.opened.traces;
-        let accounts = accounts(traces);
-        self.rows(py, |crash| {
+        self.rows(py, |crash, accounts| {
             let own = crash.traces.iter().filter_map(|at| accounts.get(*at));
             crash.row(&Losses::from_accounts(own))
         })
@@ -83,25 +127,33 @@ impl Recording {
 
     /// The rows of the table `traces`.
     fn traces<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let traces = &self.opened.traces;
-        let accounts = accounts(traces);
-        self.rows(py, |crash| trace_rows(crash, traces, &accounts))
+        let traces = &self.input.opened.traces;
+        self.rows(py, |crash, accounts| trace_rows(crash, traces, accounts))
     }
 
     /// The rows of the table `losses`.
     fn losses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let traces = &self.opened.traces;
-        let accounts = accounts(traces);
-        self.rows(py, |crash| loss_rows(crash, traces, &accounts))
+        let traces = &self.input.opened.traces;
+        self.rows(py, |crash, accounts| loss_rows(crash, traces, accounts))
+    }
+
+    /// The names of the traces.
+    fn trace_names(&self) -> Vec<&str> {
+        self.input.opened.traces.iter().map(|trace| trace.name.as_str()).collect()
+    }
+
+    /// True if nothing was opened.
+    fn is_empty(&self) -> bool {
+        self.input.opened.origins.is_empty()
     }
 
     /// For each crash, its verdict as JSON; `None` if it has none beside its row.
-    fn verdicts(&self) -> Vec<Option<String>> {
+    fn verdicts(&self, py: Python<'_>) -> Vec<Option<String>> {
         let verdict = |crash: &Crash| {
             let at = crash.traces.first()?;
-            serde_json::to_string(self.verdicts.get(*at)?.as_ref()?).ok()
+            serde_json::to_string(self.input.verdicts().get(*at)?.as_ref()?).ok()
         };
-        self.crashes.iter().map(verdict).collect()
+        py.detach(|| self.input.crashes().iter().map(verdict).collect())
     }
 
     /// What could not be opened: how grave it is, and why.
@@ -111,23 +163,23 @@ impl Recording {
             Severity::Loss => "loss",
             Severity::Error => "error",
         };
-        let failures = self.opened.failures.iter();
+        let failures = self.input.opened.failures.iter();
         failures.map(|failure| (word(failure.severity), failure.why.as_str())).collect()
     }
 
     /// Remarks on the input.
     fn notes(&self) -> Vec<String> {
-        self.opened.notes.clone()
+        self.input.opened.notes.clone()
     }
 
     /// The time of the newest event of all traces, in nanoseconds since the epoch.
     fn newest(&self, py: Python<'_>) -> Option<i64> {
-        py.detach(|| self.opened.traces.iter().filter_map(Trace::newest).max())
+        py.detach(|| self.input.opened.traces.iter().filter_map(Trace::newest).max())
     }
 
     /// The names of the events that the traces describe, without providers.
     fn event_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        py.detach(|| Spec::default().event_names(&self.opened.traces))
+        py.detach(|| Spec::default().event_names(&self.input.opened.traces))
     }
 
     /// Selects events.
@@ -162,9 +214,8 @@ impl Recording {
             view,
             strict,
         };
-        let facts = trace_facts(&self.crashes, &self.opened.traces);
-        let opened = Arc::clone(&self.opened);
-        py.detach(|| Scan::new(opened, facts, spec))
+        let input = Arc::clone(&self.input);
+        py.detach(|| Scan::new(input, spec))
     }
 
     /// Adds all crashes to a data set. Returns the numbers of crashes and of events.
@@ -173,8 +224,8 @@ impl Recording {
             let set = DataSet::open(&folder)?;
             set.clean()?;
             let (mut crashes, mut events) = (0_u64, 0_u64);
-            for crash in self.crashes.iter() {
-                let added = add(&set, crash, &self.opened.traces)?;
+            for crash in self.input.crashes() {
+                let added = add(&set, crash, &self.input.opened.traces)?;
                 crashes = crashes.saturating_add(1);
                 events = events.saturating_add(added.events);
             }

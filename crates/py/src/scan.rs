@@ -11,15 +11,16 @@
 //! raised again for the interpreter.
 
 use crate::errors::{self, Damage};
+use crate::recording::Input;
 use crate::rows::dictionaries;
 use crate::typed::View;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{ArrowError, SchemaRef};
-use lastwords_arrow::{BATCH_ROWS, Batches, Format, TraceFacts, Wanted, Writer};
+use lastwords_arrow::{BATCH_ROWS, Batches, Format, Wanted, Writer};
 use lastwords_filter::Filter;
-use lastwords_open::{Opened, Order, Selected, Selection, Trace};
+use lastwords_open::{Order, Selected, Selection, Trace};
 use lastwords_render::filter;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
@@ -34,6 +35,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+/// The columns that need the crash of a trace, or its end, which costs a reading of all events.
+const OF_CRASH: [&str; 2] = ["crash_id", "before_end_ns"];
 /// Batches that may wait for their reader.
 const AHEAD: usize = 2;
 /// How often a reader on the main thread looks for an interrupt.
@@ -111,19 +114,14 @@ pub(crate) struct Scan {
 
 /// What a thread needs to read events.
 struct Source {
-    opened: Arc<Opened>,
-    facts: Vec<TraceFacts>,
+    input: Arc<Input>,
     spec: Spec,
     view: Option<View>,
 }
 
 impl Scan {
-    pub(crate) fn new(
-        opened: Arc<Opened>,
-        facts: Vec<TraceFacts>,
-        mut spec: Spec,
-    ) -> PyResult<Self> {
-        let selected = spec.selected(&opened.traces).map_err(|error| failed(&error))?;
+    pub(crate) fn new(input: Arc<Input>, mut spec: Spec) -> PyResult<Self> {
+        let selected = spec.selected(&input.opened.traces).map_err(|error| failed(&error))?;
         if let Some(expression) = &spec.filter {
             filter::check(expression, selected.packets(), &[]).map_err(errors::argument)?;
         }
@@ -147,7 +145,7 @@ impl Scan {
                     .schema()
             }
         };
-        let source = Arc::new(Source { opened, facts, spec, view });
+        let source = Arc::new(Source { input, spec, view });
         Ok(Self { source, schema, found: Arc::default() })
     }
 
@@ -174,6 +172,11 @@ impl Scan {
 type Sent = Result<Option<RecordBatch>, String>;
 
 impl Source {
+    /// Returns the names of the columns of `events` that are computed; none for all of them.
+    fn columns(&self) -> Option<Vec<String>> {
+        self.view.as_ref().map_or_else(|| self.spec.columns.clone(), View::columns)
+    }
+
     /// Reads all events, and sends them as batches, and none after the last one.
     fn read(
         &self,
@@ -182,14 +185,13 @@ impl Source {
         found: &Mutex<Found>,
     ) -> Result<(), String> {
         let spec = &self.spec;
-        let selected = spec.selected(&self.opened.traces).map_err(|error| error.to_string())?;
-        let positions = (0..self.facts.len()).map_while(|at| selected.position(at));
-        let facts = positions.filter_map(|at| self.facts.get(at).cloned()).collect();
-        let wanted = Wanted {
-            columns: self.view.as_ref().map_or_else(|| spec.columns.clone(), View::columns),
-            limit: spec.limit,
-            batch: BATCH_ROWS,
-        };
+        let traces = &self.input.opened.traces;
+        let selected = spec.selected(traces).map_err(|error| error.to_string())?;
+        let is_of_crash = |name: &String| OF_CRASH.contains(&name.as_str());
+        let all = self.input.facts(self.columns().is_none_or(|own| own.iter().any(is_of_crash)));
+        let positions = (0..traces.len()).map_while(|at| selected.position(at));
+        let facts = positions.filter_map(|at| all.get(at).cloned()).collect();
+        let wanted = Wanted { columns: self.columns(), limit: spec.limit, batch: BATCH_ROWS };
         let order = if spec.ordered { Order::Time } else { Order::Stream };
         let events = selected.events(order).until_set(stop);
         let mut batches = Batches::new(events, facts, &wanted).map_err(|e| e.to_string())?;

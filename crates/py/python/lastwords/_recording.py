@@ -337,8 +337,7 @@ class Recording:
                 return moment
 
     def __repr__(self) -> str:
-        traces = ", ".join(trace.trace for trace in self.traces)
-        return f"<lastwords.Recording {traces}>"
+        return f"<lastwords.Recording {', '.join(self._native.trace_names())}>"
 
 
 def open(
@@ -363,7 +362,7 @@ def open(
     native = _native.open(list(paths), list(names), metadata, list(bundle))
     recording = Recording(native)
     failures = recording.failures
-    if not native.traces() and not native.crashes():
+    if native.is_empty():
         first = failures[0].why if failures else f"{os.fspath(paths[0])}: nothing to recover is there"
         raise OpenError(first, failures)
     return recording
