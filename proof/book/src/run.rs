@@ -151,10 +151,14 @@ fn check_program(text: &str, file: &Path) -> Result<()> {
 /// Returns the script of all steps. It marks where the output of each ends, and stops at a step
 /// that fails.
 fn script(steps: &[Step]) -> String {
-    // A process that `kill -9` ended is waited for: until the kernel has removed it, its session is
-    // live. A person who types is slower. Processes and mounts that a step left end with the page.
+    // `kill -9` first waits until the process has mapped a session, for at most ten seconds: a machine
+    // that is busy starts a program later than a page's `sleep 1` assumes. Then a process that it
+    // ended is waited for: until the kernel has removed it, its session is live. A person who types
+    // is slower. Processes and mounts that a step left end with the page.
     let mut script = String::from(
-        "kill() {\n  builtin kill \"$@\" || return\n  if [ \"$1\" = -9 ]; then shift; wait \"$@\" || true; fi\n}\n\
+        "begun() {\n  for _ in $(seq 100); do\n    grep -qsF \"$LASTWORDS_DIR\" \"/proc/$1/maps\" && return\n    sleep 0.1; late=1\n  done\n}\n\
+         kill() {\n  if [ \"$1\" = -9 ]; then late=; begun \"$2\"; [ -z \"$late\" ] || sleep 1; fi\n\
+         \x20 builtin kill \"$@\" || return\n  if [ \"$1\" = -9 ]; then shift; wait \"$@\" || true; fi\n}\n\
          finish() {\n  kill $(jobs -p)\n  awk -v top=\"$PAGE/\" 'index($2, top) == 1 { print $2 }' /proc/mounts | xargs -r -n 1 umount -l\n\
          } 2>/dev/null\ntrap finish EXIT\n",
     );
