@@ -63,6 +63,12 @@ def test_tables_and_views_have_what_was_recorded(place: list[Path], made: Made) 
         ]
 
 
+def test_a_data_set_has_the_tables_that_are_made_of_events(data_set: Path, made: Made) -> None:
+    of_threads = "SELECT sum(events), (SELECT count(*) FROM events WHERE tid IS NOT NULL) FROM thread"
+    ((sum_of_threads, events),) = rows([data_set], of_threads)
+    assert sum_of_threads == events > 0
+
+
 def test_values_of_a_view(place: list[Path], made: Made) -> None:
     truth = [f for _, _, _, name, f in made.rows if name == "values"]
     found = rows(

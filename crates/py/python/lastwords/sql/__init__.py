@@ -1,7 +1,7 @@
 """SQL over inputs and data sets, with DuckDB.
 
-`Database` has the tables `events`, `crashes`, `losses` and `traces` of docs/TABLES.md, a view for
-each event with its fields as columns (`sched_switch`), and a view for each question of
+`Database` has the tables `events`, `crashes`, `losses` and `traces` of docs/TABLES.md, of a data set
+also those that are made of events (`slice`, `sched`, `thread`, `process`, `log`), a view for each event with its fields as columns (`sched_switch`), and a view for each question of
 `lastwords.questions`. A statement reads the inputs, and nothing else: no other file is read, none
 is written, no extension is loaded, and the configuration is locked.
 """
@@ -23,6 +23,10 @@ from lastwords._errors import ArgumentError, Error
 from ._fields import typed_view
 
 TABLES = ("events", "crashes", "losses", "traces")
+# The files of a table.
+_PARTS = "day=*/part-*.parquet"
+# Tables of data sets alone. A data set of an older version may lack them.
+MADE_OF_EVENTS = ("slice", "sched", "thread", "process", "log")
 
 _ALLOWED = {"SELECT", "CREATE", "DROP", "INSERT", "UPDATE", "DELETE", "MULTI"}
 _MISSING = re.compile(r"Table with name (.*) does not exist!", re.DOTALL)
@@ -92,14 +96,19 @@ class Database:
         self.connection.execute("SET lock_configuration = true")
 
     def _add_sets(self, sets: Sequence[Path]) -> None:
-        for table in TABLES:
-            globs = [str(path.resolve() / "v1" / table / "day=*" / "part-*.parquet") for path in sets]
-            files = ", ".join(literal(glob) for glob in globs)
-            columns = _IN_UTC if table in ("events", "crashes") else "*"
-            self.connection.execute(
-                f"CREATE VIEW {table} AS SELECT {columns} FROM "
-                f"read_parquet([{files}], hive_partitioning = true, union_by_name = true)"
-            )
+        for table in (*TABLES, *MADE_OF_EVENTS):
+            folders = [path.resolve() / "v1" / table for path in sets]
+            if table in MADE_OF_EVENTS:
+                folders = [folder for folder in folders if any(folder.glob(_PARTS))]
+                if not folders:
+                    continue
+            files = ", ".join(literal(str(folder / _PARTS)) for folder in folders)
+            rows = f"read_parquet([{files}], hive_partitioning = true, union_by_name = true)"
+            names = self.connection.sql(f"FROM {rows} LIMIT 0").columns
+            times = [name for name in ("time", "start_time") if name in names]
+            in_utc = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in times)
+            columns = f"* REPLACE ({in_utc})" if times else "*"
+            self.connection.execute(f"CREATE VIEW {table} AS SELECT {columns} FROM {rows}")
 
     def _add_recording(self, recording: lastwords.Recording) -> None:
         self._add_view("events", recording.events(ordered=False))
