@@ -69,6 +69,15 @@ impl Parts {
     }
 }
 
+/// What was counted while the events were read.
+struct Counted {
+    totals: Totals,
+    /// The losses and faults of traces that have any, each with its position.
+    of_traces: Vec<(usize, Totals)>,
+    /// Values of promoted fields that their columns cannot hold.
+    unfit: u64,
+}
+
 /// The traces of a crash whose events are read.
 struct Read<'t> {
     crash: &'t Crash,
@@ -81,7 +90,7 @@ struct Read<'t> {
 
 impl Read<'_> {
     /// Writes the events, and what is taken from them at the same time: threads, processes, the log.
-    fn events(&self, parts: &mut Parts) -> Result<(Totals, Vec<(usize, Totals)>, u64), Error> {
+    fn events(&self, parts: &mut Parts) -> Result<Counted, Error> {
         let events = self.selected.events(Order::Time);
         let mut batches = Batches::new(events, self.facts.clone(), &Wanted::default())?;
         let (mut threads, mut log) = (Threads::default(), LogRows::new());
@@ -110,14 +119,14 @@ impl Read<'_> {
         let (threads, processes) = threads.rows(&self.crash.id, &self.traces, self.machine)?;
         parts.write(Table::Thread, &threads)?;
         parts.write(Table::Process, &processes)?;
-        let (unfit, mut read) = (batches.unfit(), Vec::new());
+        let (unfit, mut of_traces) = (batches.unfit(), Vec::new());
         let mut totals = batches.finish(0, &mut |note| {
             if let Note::Read(at, totals) = note {
-                read.extend(self.selected.position(at).map(|at| (at, totals)));
+                of_traces.extend(self.selected.position(at).map(|at| (at, totals)));
             }
         })?;
         totals.faults = totals.faults.max(faults);
-        Ok((totals, read, unfit))
+        Ok(Counted { totals, of_traces, unfit })
     }
 
     /// Writes what began and ended, and what ran.
@@ -169,7 +178,7 @@ pub fn add(set: &DataSet, crash: &Crash, traces: &[Trace]) -> Result<Added, Erro
         machine: crash.machine(),
     };
     let mut parts = Parts::new(set, crash)?;
-    let (totals, of_traces, unfit) = read.events(&mut parts)?;
+    let Counted { totals, of_traces, unfit } = read.events(&mut parts)?;
     read.timeline(&mut parts)?;
     let accounts = accounts_after_reading(&own, &totals, &of_traces);
     let losses = Losses::from_accounts(&accounts);

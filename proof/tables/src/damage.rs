@@ -45,7 +45,7 @@ fn last_line(bytes: &[u8]) -> String {
 }
 
 /// Changes bytes of a file, or cuts its end off.
-fn damage(file: &Path, random: &mut Random) -> Result<()> {
+pub(crate) fn damage(file: &Path, random: &mut Random) -> Result<()> {
     let mut bytes = std::fs::read(file)?;
     if random.one_in(3) {
         bytes.truncate(random.below(bytes.len() as u64 + 1) as usize);

@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The stored cases: a kernel's ftrace on two machines and in two kinds of dumps, LTTng's kernel
 /// tracer, its user-space tracer in a core.
-const CASES: [&str; 5] = [
+pub(crate) const CASES: [&str; 5] = [
     "ftrace-6.12-basic/memory.elf.zst",
     "ftrace-6.12-arm64/memory.elf.zst",
     "ftrace-6.12-live-crash/makedumpfile-1.7.2-d31.kdump",

@@ -473,6 +473,54 @@ def same(one, other):
     assert not left, f"left: {left}"
 
 
+def fleet(data_set, truth_file):
+    """Hosts, times and signatures of made crashes, and questions over all of them."""
+    import csv
+    import duckdb
+
+    whole(data_set)
+    with open(truth_file, encoding="utf-8") as file:
+        made = {row["crash_id"]: row for row in csv.DictReader(file)}
+    stored = {row["crash_id"]: row for row in rows(data_set, "crashes")}
+    lacks = set(made) - set(stored)
+    assert not lacks, f"{len(lacks)} crashes are not there: {next(iter(lacks))}"
+    of_signature = collections.defaultdict(set)
+    for crash_id, row in made.items():
+        own = stored[crash_id]
+        facts = (own["host"], own["program"].rsplit("/", 1)[-1], own["ts"])
+        assert facts == (row["host"], row["program"], int(row["ts"])), f"{crash_id}: {own}"
+        of_signature[own["signature"]].add((row["program"], row["file"]))
+    groups = collections.Counter((row["program"], row["file"]) for row in made.values())
+    assert len(of_signature) == len(groups), f"{len(of_signature)} signatures of {len(groups)} causes"
+    assert all(len(causes) == 1 for causes in of_signature.values()), of_signature
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for table in TABLES:
+        connection.execute(f"CREATE VIEW {table} AS FROM read_parquet('{data_set}/v1/{table}/*/*.parquet', hive_partitioning = true)")
+    connection.execute(f"CREATE TABLE made AS FROM read_csv('{truth_file}')")
+    questions = {
+        "signatures": "SELECT signature, count(*), count(DISTINCT host), min(ts) FROM crashes SEMI JOIN made USING (crash_id) GROUP BY ALL",
+        "days": "SELECT strftime(time, '%Y-%m-%d') = day::VARCHAR, count(*) FROM crashes SEMI JOIN made USING (crash_id) GROUP BY ALL",
+        "last events": "SELECT signature, name, count(*) FROM events JOIN crashes USING (crash_id) WHERE before_end_ns < 1000000 GROUP BY ALL",
+        "lossy": "SELECT count(*) FROM crashes WHERE has_losses",
+    }
+    answers = {}
+    for name, question in questions.items():
+        begun = time.monotonic()
+        answers[name] = connection.execute(question).fetchall()
+        print(f"  {name:<12} {time.monotonic() - begun:>7.3f} s, {len(answers[name])} rows")
+    expected = collections.defaultdict(list)
+    for row in made.values():
+        expected[(row["program"], row["file"])].append(row)
+    for signature, count, hosts, since in answers["signatures"]:
+        own = expected[next(iter(of_signature[signature]))]
+        assert count == len(own) and hosts == len({row["host"] for row in own}), signature
+        assert since == min(int(row["ts"]) for row in own), signature
+    assert answers["days"] == [(True, len(made))], answers["days"]
+    count = sum(size(path) for table in TABLES for path in parts(data_set, table))
+    print(f"  {len(stored)} crashes, {len(of_signature)} signatures, {count / len(stored):.0f} bytes a crash")
+
+
 def measured(command, stdout=None):
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     ran = subprocess.run(command, stdout=stdout or subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
@@ -515,7 +563,7 @@ def figures(folder, *paths):
 
 def main():
     part, words = sys.argv[1], sys.argv[2:]
-    {"values": values, "whole": whole, "same": same, "figures": figures}[part](*words)
+    {"values": values, "whole": whole, "same": same, "fleet": fleet, "figures": figures}[part](*words)
 
 
 main()

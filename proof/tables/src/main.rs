@@ -6,6 +6,8 @@
 //! - *kills*: a run that is killed at a random time leaves nothing half, and the next one ends with
 //!   the same data set as one that was not killed. Ingested again, each crash is there once.
 //! - *damage*: inputs with flipped bytes and missing ends make no run panic, and no part unreadable.
+//! - *fleet*: a thousand crashes of made hosts, programs, builds and times, some of them damaged, are
+//!   ingested, and DuckDB's answers are what was made.
 //! - *figures*: rows a second into Arrow and Parquet, and bytes an event, beside CTF with zstd.
 //!
 //! ```text
@@ -15,6 +17,7 @@
 
 mod child;
 mod damage;
+mod fleet;
 mod inputs;
 mod kills;
 
@@ -24,6 +27,7 @@ use rig::scratch::Scratch;
 use rig::wheel;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
+use std::rc::Rc;
 
 /// The judge: a program in Python.
 const JUDGE: &str = include_str!("judge.py");
@@ -36,7 +40,8 @@ const JUDGE: &str = include_str!("judge.py");
 struct Args {
     /// The parts to run; all by default
     parts: Vec<Part>,
-    /// The program `lastwords`; by default the one that the tests have built
+    /// The program `lastwords`; by default the one that the tests have built, and to measure one that
+    /// is built for release
     #[arg(long)]
     program: Option<PathBuf>,
     /// Runs that are killed
@@ -45,6 +50,9 @@ struct Args {
     /// Damaged inputs
     #[arg(long, default_value_t = 60)]
     mutants: u64,
+    /// Crashes of the fleet
+    #[arg(long, default_value_t = 1000)]
+    fleet: u64,
     /// Events of the traces that are measured
     #[arg(long, default_value_t = 2_000_000)]
     events: u64,
@@ -70,14 +78,17 @@ enum Part {
     Kills,
     /// Ingest damaged inputs
     Damage,
+    /// Ingest many crashes of a made fleet, and ask questions
+    Fleet,
     /// Measure
     Figures,
 }
 
 /// What all parts use.
+#[derive(Clone)]
 struct Lab {
     program: PathBuf,
-    room: Scratch,
+    room: Rc<Scratch>,
     judge: PathBuf,
     seed: u64,
 }
@@ -102,18 +113,22 @@ fn run(args: &Args) -> Result<()> {
 
 /// Runs the parts that are wanted.
 fn run_parts(args: &Args, lab: &Lab) -> Result<()> {
-    let all = [Part::Values, Part::Kills, Part::Damage, Part::Figures];
+    let all = [Part::Values, Part::Kills, Part::Damage, Part::Fleet, Part::Figures];
     let is_wanted = |part: &Part| match args.parts.is_empty() {
         true => !args.quick || *part != Part::Figures,
         false => args.parts.contains(part),
     };
-    let (kills, mutants) = if args.quick { (8, 20) } else { (args.kills, args.mutants) };
+    let (kills, mutants, fleet) = match args.quick {
+        true => (8, 20, 60),
+        false => (args.kills, args.mutants, args.fleet),
+    };
     for part in all.iter().filter(|part| is_wanted(part)) {
         match part {
             Part::Values => values(lab)?,
             Part::Kills => kills::run(lab, kills)?,
             Part::Damage => damage::run(lab, mutants)?,
-            Part::Figures => figures(lab, args.events)?,
+            Part::Fleet => fleet::run(lab, fleet)?,
+            Part::Figures => figures(args, lab)?,
         }
     }
     Ok(())
@@ -126,7 +141,7 @@ impl Lab {
         for package in wheel::TABLES {
             package.install()?;
         }
-        let room = Scratch::create(&target, "proof-tables")?;
+        let room = Rc::new(Scratch::create(&target, "proof-tables")?);
         let judge = room.path().join("judge.py");
         std::fs::write(&judge, JUDGE)?;
         Ok(Self { program, room, judge, seed })
@@ -173,10 +188,12 @@ fn values(lab: &Lab) -> Result<()> {
     lab.judge("values", &words)
 }
 
-/// Measures.
-fn figures(lab: &Lab, events: u64) -> Result<()> {
+/// Measures a release build, unless a program was named.
+fn figures(args: &Args, lab: &Lab) -> Result<()> {
+    let program = args.program.clone().map_or_else(rig::programs::lastwords, Ok)?;
+    let lab = &Lab { program, ..lab.clone() };
     let folder = lab.at("figures");
-    let inputs = inputs::large(lab, &folder, events)?;
+    let inputs = inputs::large(lab, &folder, args.events)?;
     let words: Vec<&Path> =
         std::iter::once(folder.as_path()).chain(inputs.iter().map(PathBuf::as_path)).collect();
     lab.judge("figures", &words)

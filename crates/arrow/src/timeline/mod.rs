@@ -28,7 +28,7 @@ use lastwords_trace::symbols::Symbols;
 use nested::{Call, Nested};
 use running::Running;
 use spans::Spans;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -187,6 +187,16 @@ impl Class {
         }
         picked
     }
+}
+
+/// Takes the values of a map that are wanted out of it, in the order of their keys.
+fn extract<K: Ord + Copy, V>(
+    map: &mut BTreeMap<K, V>,
+    is_wanted: impl Fn(&K, &V) -> bool,
+) -> Vec<V> {
+    let wanted = map.iter().filter(|(key, value)| is_wanted(key, value)).map(|(key, _)| *key);
+    let keys: Vec<K> = wanted.collect();
+    keys.iter().filter_map(|key| map.remove(key)).collect()
 }
 
 /// Where and when an event was recorded.

@@ -1,6 +1,6 @@
 //! What threads and CPUs are in: system calls, functions of the kernel, interrupts.
 
-use super::{End, Out, Place, Slice};
+use super::{End, Out, Place, Slice, extract};
 use lastwords_render::missing::StreamKey;
 use lastwords_render::picks::{Number, Picked};
 use lastwords_trace::syscalls;
@@ -229,10 +229,10 @@ impl Nested {
 
     /// Events of a trace are missing: it is not known what its threads are in.
     pub(super) fn lost_threads(&mut self, out: &mut Out<'_>, trace: usize) {
-        for (_, (_, open)) in self.calls.extract_if(.., |key, _| key.0 == trace) {
+        for (_, open) in extract(&mut self.calls, |key, _| key.0 == trace) {
             open.put(out, End::Unknown, None);
         }
-        for (_, stack) in self.functions.extract_if(.., |key, _| key.0 == trace) {
+        for stack in extract(&mut self.functions, |key, _| key.0 == trace) {
             stack.iter().for_each(|open| open.put(out, End::Unknown, None));
         }
     }

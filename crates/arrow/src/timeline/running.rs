@@ -1,6 +1,6 @@
 //! What runs on each CPU, by the switches of the kernel's scheduler.
 
-use super::{End, Out, Place};
+use super::{End, Out, Place, extract};
 use crate::BATCH_ROWS;
 use crate::rows::Cell;
 use lastwords_render::missing::StreamKey;
@@ -67,7 +67,7 @@ impl Running {
 
     /// Events of a stream are missing: it is not known what runs.
     pub(super) fn lost(&mut self, out: &mut Out<'_>, stream: StreamKey) {
-        for (_, on) in self.0.extract_if(.., |_, on| on.stream == stream) {
+        for on in extract(&mut self.0, |_, on| on.stream == stream) {
             out.running(&on, End::Unknown, None);
         }
     }

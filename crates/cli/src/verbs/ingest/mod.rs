@@ -72,7 +72,7 @@ impl Args {
     /// Returns what of the data set is kept.
     fn keep(&self) -> Keep {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let age = |days: u32| Duration::from_hours(24) * days;
+        let age = |days: u32| Duration::from_secs(86_400) * days;
         let since = self.keep_days.map(|days| now.saturating_sub(age(days)).as_nanos());
         let since = since.map(|since| i64::try_from(since).unwrap_or(i64::MAX));
         Keep { since, bytes: self.keep_size }

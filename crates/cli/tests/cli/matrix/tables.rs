@@ -339,3 +339,35 @@ fn the_oldest_crashes_of_a_data_set_are_removed() {
     let out = ingest(&["--again", "--keep-days", "1"]);
     assert!(out.contains("the 2 oldest crashes removed"), "{out}");
 }
+
+/// The spans that were open when a session ended are slices without an end, also those whose
+/// opening was overwritten.
+#[test]
+fn open_spans_are_slices() {
+    let place = Place::new();
+    crate::support::small(&place, "small", 0);
+    place.ok(&["ingest", "small", "--into", "set"]);
+    let part = |table: &str| read(&files(&place.at("set/v1").join(table))[0], "parquet").remove(0);
+    let slices = part("slice");
+    let text = |name: &str, at: usize| {
+        slices.column_by_name(name).unwrap().as_string::<i32>().value(at).to_owned()
+    };
+    let long = |name: &str, at: usize| {
+        let column = slices.column_by_name(name).unwrap().as_primitive::<Int64Type>();
+        (!column.is_null(at)).then(|| column.value(at))
+    };
+    let mut found: Vec<_> = (0..slices.num_rows())
+        .map(|at| {
+            let ids = [long("id", at), long("parent_id", at), long("tid", at), long("pid", at)];
+            (text("name", at), long("ts", at), long("end_ts", at), ids)
+        })
+        .collect();
+    found.sort();
+    let span = |name: &str, id, parent| {
+        let name = format!("testkit::samples::{name}");
+        (name, Some(1_700_000_000_000_012_345), None, [Some(id), parent, Some(4243), Some(4242)])
+    };
+    assert_eq!(found, [span("inner", 2, Some(1)), span("outer", 1, None)]);
+    let is_open = slices.column_by_name("is_open").unwrap().as_boolean();
+    assert!((0..2).all(|at| is_open.value(at)));
+}
