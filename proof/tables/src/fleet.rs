@@ -16,7 +16,6 @@ use lastwords_testkit::schema::{Record, Type};
 use lastwords_testkit::session::{ChannelSpec, Session, seal};
 use lastwords_testkit::{samples, scheduling};
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -69,7 +68,7 @@ pub(crate) fn run(lab: &Lab, crashes: u64) -> Result<()> {
     let seconds = begun.elapsed().as_secs_f64();
     let said = String::from_utf8_lossy(&ran.stderr);
     ensure!(matches!(ran.status.code(), Some(0 | 1)), "{}: {said}", ran.status);
-    print!("{}", String::from_utf8_lossy(&ran.stdout));
+    print!("{}{said}", String::from_utf8_lossy(&ran.stdout));
     println!("fleet: {crashes} inputs in {seconds:.1} s, {:.1} a second", crashes as f64 / seconds);
     lab.judge("fleet", &[&set, &truth])
 }
@@ -92,7 +91,8 @@ fn kernel_trace(lab: &Lab) -> Result<Vec<u8>> {
     Ok(std::fs::read(&dat)?)
 }
 
-/// Returns the file with another release of the kernel in its `uname`.
+/// Returns the file with another release of the kernel in its `uname`, and with another length: the
+/// identity of a large file is a hash of samples.
 fn of_release(dat: &[u8], number: u64) -> Vec<u8> {
     let mut bytes = dat.to_vec();
     let release = format!("6.12.{:02}", number / 20 % 100);
@@ -102,6 +102,7 @@ fn of_release(dat: &[u8], number: u64) -> Vec<u8> {
     for at in places {
         bytes[at..at + release.len()].copy_from_slice(release.as_bytes());
     }
+    bytes.resize(bytes.len() + number as usize, 0);
     bytes
 }
 

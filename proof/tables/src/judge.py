@@ -501,7 +501,7 @@ def fleet(data_set, truth_file):
     questions = {
         "signatures": "SELECT signature, count(*), count(DISTINCT host), min(ts) FROM crashes SEMI JOIN made USING (crash_id) GROUP BY ALL",
         "days": "SELECT strftime(time, '%Y-%m-%d') = day::VARCHAR, count(*) FROM crashes SEMI JOIN made USING (crash_id) GROUP BY ALL",
-        "last events": "SELECT signature, name, count(*) FROM events JOIN crashes USING (crash_id) WHERE before_end_ns < 1000000 GROUP BY ALL",
+        "last events": "SELECT signature, events.name, count(*) FROM events JOIN crashes USING (crash_id) WHERE before_end_ns < 1000000 GROUP BY ALL",
         "lossy": "SELECT count(*) FROM crashes WHERE has_losses",
     }
     answers = {}
