@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 def program() -> str:
     """The program `lastwords`."""
     built = ROOT / "target/debug/lastwords"
-    found = os.environ.get("LASTWORDS") or (str(built) if built.exists() else shutil.which("lastwords"))
+    found = os.environ.get("LASTWORDS") or (
+        str(built) if built.exists() else shutil.which("lastwords")
+    )
     assert found, "no program lastwords: set LASTWORDS"
     return found
 

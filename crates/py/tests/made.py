@@ -43,7 +43,16 @@ EVENTS: list[tuple[str, list[tuple[str, str]]]] = [
             ("tid", "i32"),
         ],
     ),
-    ("sched_switch", [("prev_comm", "text"), ("prev_tid", "i32"), ("prev_state", "i64"), ("next_comm", "text"), ("next_tid", "i32")]),
+    (
+        "sched_switch",
+        [
+            ("prev_comm", "text"),
+            ("prev_tid", "i32"),
+            ("prev_state", "i64"),
+            ("next_comm", "text"),
+            ("next_tid", "i32"),
+        ],
+    ),
     (HOSTILE, [("a b", "u32"), ('q"uote', "u32")]),
     (ORDER, [("message", "text")]),
     (GLOB, [("n", "u32")]),
@@ -95,7 +104,9 @@ class Made:
         (self.folder / "metadata").write_text(_metadata())
         for cpu in sorted({row[1] for row in self.rows}):
             own = sorted((row for row in self.rows if row[1] == cpu), key=lambda row: row[0])
-            packets = [own[i : i + self.packet_events] for i in range(0, len(own), self.packet_events)]
+            packets = [
+                own[i : i + self.packet_events] for i in range(0, len(own), self.packet_events)
+            ]
             data = b"".join(self._packet(cpu, packet) for packet in packets)
             (self.folder / f"stream_{cpu}").write_bytes(data)
         return self.folder
@@ -105,7 +116,7 @@ class Made:
         body = b""
         for at, _, tid, name, fields in rows:
             body += struct.pack("<HQi", ids[name], at, tid)
-            for (own, kind) in EVENTS[ids[name]][1]:
+            for own, kind in EVENTS[ids[name]][1]:
                 body += _value(kind, fields[own])
         size = (8 + 44 + len(body)) * 8
         head = struct.pack("<II", MAGIC, 0)
@@ -131,7 +142,9 @@ stream {{ id = 0;
 """
     for at, (name, fields) in enumerate(EVENTS):
         # Names with blanks cannot be in a declaration: they are behind an underscore in CTF 1.8.
-        members = " ".join(_declaration(own.replace(" ", "_").replace('"', "_"), kind) for own, kind in fields)
+        members = " ".join(
+            _declaration(own.replace(" ", "_").replace('"', "_"), kind) for own, kind in fields
+        )
         text += f'event {{ id = {at}; name = "{_escaped(name)}"; stream_id = 0; fields := struct {{ {members} }}; }};\n'
     return text
 
@@ -148,14 +161,31 @@ def sample(folder: Path, events: int = 400) -> Made:
         match i % 6:
             case 0:
                 made.add(
-                    at, cpu, tid, "values", small=i % 256, minus=-(i % 128), big=bigs[i // 6 % 5],
-                    low=lows[i // 6 % 5], real=reals[i // 6 % 5], word=words[i // 6 % 5],
-                    state=i // 6 % 4, three=[1, 2, i % 256], tid=-i,
+                    at,
+                    cpu,
+                    tid,
+                    "values",
+                    small=i % 256,
+                    minus=-(i % 128),
+                    big=bigs[i // 6 % 5],
+                    low=lows[i // 6 % 5],
+                    real=reals[i // 6 % 5],
+                    word=words[i // 6 % 5],
+                    state=i // 6 % 4,
+                    three=[1, 2, i % 256],
+                    tid=-i,
                 )
             case 1:
                 made.add(
-                    at, cpu, tid, "sched_switch", prev_comm=f"p{tid}", prev_tid=tid, prev_state=i % 3,
-                    next_comm=f"n{i % 5}", next_tid=i % 5,
+                    at,
+                    cpu,
+                    tid,
+                    "sched_switch",
+                    prev_comm=f"p{tid}",
+                    prev_tid=tid,
+                    prev_state=i % 3,
+                    next_comm=f"n{i % 5}",
+                    next_tid=i % 5,
                 )
             case 2:
                 made.add(at, cpu, tid, HOSTILE, **{"a b": i, 'q"uote': 7})

@@ -76,7 +76,10 @@ def test_a_file_cut_anywhere_keeps_what_is_before(made: Made, tmp_path: Path) ->
     for length in [*range(0, 300, 7), *range(300, len(whole), 331), len(whole)]:
         file.write_bytes(whole[:length])
         try:
-            rows = [row["ts"] - ORIGIN for row in lastwords.open(folder).events(cpus=[0], columns=["ts"])]
+            rows = [
+                row["ts"] - ORIGIN
+                for row in lastwords.open(folder).events(cpus=[0], columns=["ts"])
+            ]
         except lastwords.Error:
             rows = []
         assert rows == own[: len(rows)]
@@ -95,7 +98,9 @@ def test_bytes_that_are_changed_end_no_process(made: Made, tmp_path: Path) -> No
         for _ in range(40):
             data = bytearray(whole)
             for _ in range(chance.randrange(1, 9)):
-                data[chance.randrange(len(data))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+                data[chance.randrange(len(data))] = chance.choice(
+                    [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
+                )
             (folder / name).write_bytes(data)
             try:
                 recording = lastwords.open(folder)

@@ -17,7 +17,9 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 
-def asked(roots: list[Path], calls: list[tuple[str, dict[str, Any]]], *options: str) -> list[tuple[bool, str]]:
+def asked(
+    roots: list[Path], calls: list[tuple[str, dict[str, Any]]], *options: str
+) -> list[tuple[bool, str]]:
     """Starts a server, and returns what it answers: an error or not, and the text."""
     words = ["-m", "lastwords.mcp", *options, *map(str, roots)]
 
@@ -26,7 +28,9 @@ def asked(roots: list[Path], calls: list[tuple[str, dict[str, Any]]], *options: 
         async with Client(stdio_client(server)) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert set(tools) == {"open", "why", "events", "sql"}
-            assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools.values())
+            assert all(
+                tool.annotations and tool.annotations.read_only_hint for tool in tools.values()
+            )
             results = [await client.call_tool(name, arguments) for name, arguments in calls]
             return [(bool(result.is_error), result.content[0].text) for result in results]
 
@@ -43,7 +47,10 @@ def test_the_tools_answer(made: Made, sessions: Path) -> None:
             ("events", {"path": trace, "names": ["axxb"], "last": 2}),
             ("events", {"path": trace, "last": 2, "filter": "n < 10", "cpus": [1]}),
             ("sql", {"paths": [trace], "statement": "SELECT count(*) AS n FROM sched_switch"}),
-            ("sql", {"paths": [trace, str(sessions)], "statement": "SELECT count(*) AS n FROM crashes"}),
+            (
+                "sql",
+                {"paths": [trace, str(sessions)], "statement": "SELECT count(*) AS n FROM crashes"},
+            ),
         ],
     )
     assert not any(is_error for is_error, _ in answers)
@@ -69,8 +76,14 @@ def test_only_named_paths_are_read(made: Made, sessions: Path, tmp_path: Path) -
         ("why", {"path": "link"}),
         ("events", {"path": f"{made.folder}/../../../etc/passwd"}),
         ("sql", {"paths": [str(sessions)], "statement": "SELECT 1"}),
-        ("sql", {"paths": [str(made.folder)], "statement": "SELECT * FROM read_text('/etc/passwd')"}),
-        ("sql", {"paths": [str(made.folder)], "statement": f"COPY (SELECT 1) TO '{tmp_path}/x.csv'"}),
+        (
+            "sql",
+            {"paths": [str(made.folder)], "statement": "SELECT * FROM read_text('/etc/passwd')"},
+        ),
+        (
+            "sql",
+            {"paths": [str(made.folder)], "statement": f"COPY (SELECT 1) TO '{tmp_path}/x.csv'"},
+        ),
     ]
     for is_error, text in asked([made.folder, tmp_path], calls):
         assert is_error, text
@@ -83,8 +96,14 @@ def test_hostile_names_are_data(made: Made) -> None:
     calls = [
         ("open", {"path": trace}),
         ("events", {"path": trace, "last": 500}),
-        ("sql", {"paths": [trace], "statement": "SELECT name, fields FROM events WHERE name LIKE 'Ignore%'"}),
-        ("sql", {"paths": [trace], "statement": f"SELECT 1 AS \"{ORDER}\""}),
+        (
+            "sql",
+            {
+                "paths": [trace],
+                "statement": "SELECT name, fields FROM events WHERE name LIKE 'Ignore%'",
+            },
+        ),
+        ("sql", {"paths": [trace], "statement": f'SELECT 1 AS "{ORDER}"'}),
         ("sql", {"paths": [trace], "statement": f"SELECT error('{ORDER}')"}),
     ]
     for is_error, text in asked([made.folder], calls):
@@ -121,10 +140,14 @@ def test_answers_are_bounded(tmp_path: Path) -> None:
 def test_calls_are_limited_in_time_and_memory(made: Made) -> None:
     trace = str(made.folder)
     endless = "SELECT count(*) FROM range(100000000000) a, range(100000000000) b"
-    ((is_error, text),) = asked([made.folder], [("sql", {"paths": [trace], "statement": endless})], "--timeout", "2")
+    ((is_error, text),) = asked(
+        [made.folder], [("sql", {"paths": [trace], "statement": endless})], "--timeout", "2"
+    )
     assert is_error and "stopped after" in text
     large = "SELECT count(*) FROM (SELECT DISTINCT range FROM range(100000000))"
-    ((is_error, text),) = asked([made.folder], [("sql", {"paths": [trace], "statement": large})], "--memory", "50")
+    ((is_error, text),) = asked(
+        [made.folder], [("sql", {"paths": [trace], "statement": large})], "--memory", "50"
+    )
     assert is_error and "Out of Memory" in text
 
 

@@ -59,8 +59,13 @@ def events() -> list[tuple[Any, ...]]:
     # Before the kill, ENOMEM (12) once in 90 s, and 30 times in the last 10; EINTR (4) evenly.
     found += [("e", 60 * S, 0, 1, "one", None, "syscall_exit_mmap", {"ret": -12})]
     found += [("e", 100 * S, 0, 1, "one", None, "syscall_exit_mmap", {"ret": 0})]
-    found += [("e", 2 * S + i, 0, 1, "one", None, "syscall_exit_mmap", {"ret": -12}) for i in range(30)]
-    found += [("e", i * 10 * S + 5 * S, 0, 1, "one", None, "syscall_exit_read", {"ret": -4}) for i in range(10)]
+    found += [
+        ("e", 2 * S + i, 0, 1, "one", None, "syscall_exit_mmap", {"ret": -12}) for i in range(30)
+    ]
+    found += [
+        ("e", i * 10 * S + 5 * S, 0, 1, "one", None, "syscall_exit_read", {"ret": -4})
+        for i in range(10)
+    ]
     found += [("e", 0, 0, 1, "one", "oom", "mark_victim", {"pid": 1})]
     return found
 
@@ -71,7 +76,10 @@ def made_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made-set")
     promoted = [
         ("comm prev_comm next_comm message filename name", "VARCHAR"),
-        ("pid tid prev_pid next_pid prev_tid next_tid prev_state prio target_cpu irq vec id ret fd count len size error", "BIGINT"),
+        (
+            "pid tid prev_pid next_pid prev_tid next_tid prev_state prio target_cpu irq vec id ret fd count len size error",
+            "BIGINT",
+        ),
     ]
     columns = "crash_id VARCHAR, trace VARCHAR, channel VARCHAR, ts BIGINT, time TIMESTAMP, before_end_ns BIGINT, cpu INTEGER, tid BIGINT, pid BIGINT, comm VARCHAR, provider VARCHAR, name VARCHAR, level VARCHAR, "
     columns += ", ".join(f"f_{name} {kind}" for names, kind in promoted for name in names.split())
@@ -81,12 +89,23 @@ def made_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ends = {row[0]: BEGIN + row[1] * DAY for row in CRASHES}
     for crash, before, cpu, tid, comm, provider, name, fields in events():
         own = {
-            "crash_id": crash, "trace": "top", "ts": ends[crash] - before, "before_end_ns": before, "cpu": cpu,
-            "tid": tid, "comm": comm, "provider": provider, "name": name, "fields": json.dumps(fields),
-            **{f"f_{field}": value for field, value in fields.items() if field not in ("n", "lock")},
+            "crash_id": crash,
+            "trace": "top",
+            "ts": ends[crash] - before,
+            "before_end_ns": before,
+            "cpu": cpu,
+            "tid": tid,
+            "comm": comm,
+            "provider": provider,
+            "name": name,
+            "fields": json.dumps(fields),
+            **{
+                f"f_{field}": value for field, value in fields.items() if field not in ("n", "lock")
+            },
         }
         connection.execute(
-            f"INSERT INTO events ({', '.join(own)}) VALUES ({', '.join('?' * len(own))})", list(own.values())
+            f"INSERT INTO events ({', '.join(own)}) VALUES ({', '.join('?' * len(own))})",
+            list(own.values()),
         )
     connection.execute(
         "CREATE TABLE crashes (crash_id VARCHAR, ts BIGINT, time TIMESTAMP, host VARCHAR, kind VARCHAR, program VARCHAR, "
@@ -97,7 +116,21 @@ def made_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ts = BEGIN + day * DAY
         connection.execute(
             "INSERT INTO crashes VALUES (?, ?, make_timestamp(?), ?, 'dump', NULL, ?, 'x86_64', ?, ?, ?, ?, ?, ?, ?, ?)",
-            [crash, ts, ts // 1000, host, release, hardware, bios, cause, signature, cpu, lost != 0, lost, f"/var/{crash}"],
+            [
+                crash,
+                ts,
+                ts // 1000,
+                host,
+                release,
+                hardware,
+                bios,
+                cause,
+                signature,
+                cpu,
+                lost != 0,
+                lost,
+                f"/var/{crash}",
+            ],
         )
     connection.execute(
         "CREATE TABLE losses AS SELECT * FROM (VALUES ('b', 'top', 'damaged', true), ('b', 'top', 'damaged', true), "
@@ -122,12 +155,17 @@ FROB, SPIN = "kernel|kernel-panic|frob", "kernel|kernel-panic|spin"
 
 
 def test_new_signatures(made_set: Path) -> None:
-    found = ask(made_set, "SELECT first_release, signature, crashes, hosts, is_new FROM new_signatures")
+    found = ask(
+        made_set, "SELECT first_release, signature, crashes, hosts, is_new FROM new_signatures"
+    )
     assert found == [("6.1", FROB, 2, 2, False), ("6.2", SPIN, 2, 1, True)]
 
 
 def test_crashes_by_machine(made_set: Path) -> None:
-    found = ask(made_set, "SELECT release, hardware, bios, crashes, hosts, epoch(since)::BIGINT FROM crashes_by_machine")
+    found = ask(
+        made_set,
+        "SELECT release, hardware, bios, crashes, hosts, epoch(since)::BIGINT FROM crashes_by_machine",
+    )
     at = [BEGIN // S + 86_400 * day for day in range(5)]
     assert found == [
         ("6.2", "Box A", "1.1", 2, 1, at[2]),
@@ -138,32 +176,47 @@ def test_crashes_by_machine(made_set: Path) -> None:
 
 
 def test_last_events(made_set: Path) -> None:
-    found = ask(made_set, "SELECT crash_id, cpu, place, before_end_ns, name FROM last_events WHERE crash_id = 'a'")
+    found = ask(
+        made_set,
+        "SELECT crash_id, cpu, place, before_end_ns, name FROM last_events WHERE crash_id = 'a'",
+    )
     own = [row for row in events() if row[0] == "a"]
     for cpu in (0, 1):
-        truth = sorted(((row[1], row[6]) for row in own if row[2] == cpu))[:5]
+        truth = sorted((row[1], row[6]) for row in own if row[2] == cpu)[:5]
         assert [row[3:] for row in found if row[1] == cpu] == truth
         assert [row[2] for row in found if row[1] == cpu] == [1, 2, 3, 4, 5]
 
 
 def test_last_second(made_set: Path) -> None:
-    found = ask(made_set, "SELECT name, last_second, before, ratio FROM last_second WHERE crash_id = 'a' AND name IN ('tick', 'burst')")
+    found = ask(
+        made_set,
+        "SELECT name, last_second, before, ratio FROM last_second WHERE crash_id = 'a' AND name IN ('tick', 'burst')",
+    )
     # Ticks: 10 in the last second and 10 in the second before. Bursts: all in the last half second.
     assert found == [("tick", 10, 10, 1.0), ("burst", 20, 0, None)]
 
 
 def test_crash_cpu(made_set: Path) -> None:
-    found = ask(made_set, "SELECT crash_id, crash_cpu, comm, tid, since_before_end_ns, last_event FROM crash_cpu")
+    found = ask(
+        made_set,
+        "SELECT crash_id, crash_cpu, comm, tid, since_before_end_ns, last_event FROM crash_cpu",
+    )
     assert found == [("a", 1, "frobber", 42, 900, "print"), ("b", 0, "nine", 9, None, "kfree")]
 
 
 def test_open_interrupts(made_set: Path) -> None:
-    found = ask(made_set, "SELECT crash_id, cpu, interrupt, number, before_end_ns, comm FROM open_interrupts")
+    found = ask(
+        made_set,
+        "SELECT crash_id, cpu, interrupt, number, before_end_ns, comm FROM open_interrupts",
+    )
     assert found == [("a", 1, "irq_handler", 9, 300, "frobber")]
 
 
 def test_never_returned(made_set: Path) -> None:
-    found = ask(made_set, "SELECT crash_id, what, name, id, tid, before_end_ns FROM never_returned ORDER BY ALL")
+    found = ask(
+        made_set,
+        "SELECT crash_id, what, name, id, tid, before_end_ns FROM never_returned ORDER BY ALL",
+    )
     assert found == [
         ("a", "lock", None, None, 5, 220),
         ("a", "system call", None, 1, 5, 250),
@@ -175,13 +228,20 @@ def test_never_returned(made_set: Path) -> None:
 def test_errnos_before_oom(made_set: Path) -> None:
     found = ask(made_set, "SELECT crash_id, errno, last_10_s, before, ratio FROM errnos_before_oom")
     assert [row[:4] for row in found] == [("e", 12, 30, 1), ("e", 4, 1, 9)]
-    assert found[0][4] == pytest.approx(3 / (1 / 90)) and found[1][4] == pytest.approx(0.1 / (9 / 90))
+    assert found[0][4] == pytest.approx(3 / (1 / 90)) and found[1][4] == pytest.approx(
+        0.1 / (9 / 90)
+    )
 
 
 def test_hosts_and_signatures(made_set: Path) -> None:
-    found = ask(made_set, "SELECT signature, crashes, hosts, pattern, most_frequent_host FROM hosts_and_signatures WHERE pattern = 'repeats'")
+    found = ask(
+        made_set,
+        "SELECT signature, crashes, hosts, pattern, most_frequent_host FROM hosts_and_signatures WHERE pattern = 'repeats'",
+    )
     assert found == [(SPIN, 2, 1, "repeats", "web1")]
-    assert ask(made_set, "SELECT signature, hosts FROM hosts_and_signatures WHERE pattern = 'spreads'") == [(FROB, 2)]
+    assert ask(
+        made_set, "SELECT signature, hosts FROM hosts_and_signatures WHERE pattern = 'spreads'"
+    ) == [(FROB, 2)]
 
 
 def test_unsafe_answers(made_set: Path) -> None:
@@ -212,7 +272,11 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pytest.skip("LASTWORDS_CASES is not set")
     truth = Path(place, "ftrace-6.12-basic/truth")
     folder = tmp_path_factory.mktemp("text")
-    (folder / "top").write_bytes(subprocess.run(["zstd", "-dc", truth / "top/trace.zst"], check=True, capture_output=True).stdout)
+    (folder / "top").write_bytes(
+        subprocess.run(
+            ["zstd", "-dc", truth / "top/trace.zst"], check=True, capture_output=True
+        ).stdout
+    )
     return {"top": folder / "top", "errors": truth / "errors/trace"}
 
 
@@ -222,21 +286,34 @@ def awk(body: str, end: str, *files: Path) -> list[list[str]]:
     return [line.split("\t") for line in ran.stdout.splitlines()]
 
 
-def test_the_kernels_text_has_these_last_events(cases: dict[str, Path], text: dict[str, Path]) -> None:
+def test_the_kernels_text_has_these_last_events(
+    cases: dict[str, Path], text: dict[str, Path]
+) -> None:
     for trace, file in text.items():
-        lines = awk('n = ++count[cpu]; kept[cpu, n] = pid "\\t" name', 'for (c in count) for (k = 0; k < 5 && count[c] > k; k++) print c "\\t" k + 1 "\\t" kept[c, count[c] - k]', file)
+        lines = awk(
+            'n = ++count[cpu]; kept[cpu, n] = pid "\\t" name',
+            'for (c in count) for (k = 0; k < 5 && count[c] > k; k++) print c "\\t" k + 1 "\\t" kept[c, count[c] - k]',
+            file,
+        )
         truth = sorted((int(cpu), int(place), int(pid), name) for cpu, place, pid, name in lines)
-        found = ask(cases["ftrace"], f"SELECT cpu, place, tid, name FROM last_events WHERE trace = '{trace}' ORDER BY ALL")
+        found = ask(
+            cases["ftrace"],
+            f"SELECT cpu, place, tid, name FROM last_events WHERE trace = '{trace}' ORDER BY ALL",
+        )
         # System calls and markers have other names in the text.
         calls = {"sys_enter", "sys_exit", "print"}
         for row, real in zip(found, truth, strict=True):
             assert row[:3] == real[:3] and (row[3] == real[3] or row[3] in calls), (row, real)
 
 
-def test_the_kernels_text_has_these_counts_of_the_last_second(cases: dict[str, Path], text: dict[str, Path]) -> None:
+def test_the_kernels_text_has_these_counts_of_the_last_second(
+    cases: dict[str, Path], text: dict[str, Path]
+) -> None:
     counts = "if (at > newest) newest = at; n++; ats[n] = at; names[n] = name"
     sums = 'for (i = 1; i <= n; i++) { if (newest - ats[i] <= 1) late[names[i]]++; all[names[i]]++ } for (x in late) print x "\\t" late[x] "\\t" all[x] - late[x]'
-    truth = {name: (int(late), int(before)) for name, late, before in awk(counts, sums, *text.values())}
+    truth = {
+        name: (int(late), int(before)) for name, late, before in awk(counts, sums, *text.values())
+    }
     found = ask(cases["ftrace"], "SELECT name, last_second, before FROM last_second")
     named = {name: (late, before) for name, late, before in found}
     assert len(named) > 10
@@ -246,28 +323,43 @@ def test_the_kernels_text_has_these_counts_of_the_last_second(cases: dict[str, P
     assert sum(late for late, _ in named.values()) == sum(late for late, _ in truth.values())
 
 
-def test_the_kernels_text_has_this_switch_on_the_crash_cpu(cases: dict[str, Path], text: dict[str, Path]) -> None:
+def test_the_kernels_text_has_this_switch_on_the_crash_cpu(
+    cases: dict[str, Path], text: dict[str, Path]
+) -> None:
     last = 'if (cpu == 1 && name == "sched_switch") { line = rest; sub(/.*next_comm=/, "", line) } if (cpu == 1) end = at; if (at > newest) newest = at; if (name == "sched_switch" && cpu == 1) switched = at'
     ((line, since),) = awk(last, 'printf "%s\\t%.6f\\n", line, newest - switched', text["top"])
-    ((cpu, comm, tid, before),) = ask(cases["ftrace"], "SELECT crash_cpu, comm, tid, since_before_end_ns FROM crash_cpu")
+    ((cpu, comm, tid, before),) = ask(
+        cases["ftrace"], "SELECT crash_cpu, comm, tid, since_before_end_ns FROM crash_cpu"
+    )
     assert cpu == 1 and line.startswith(f"{comm} next_pid={tid} ")
     assert abs(before / S - float(since)) < 2e-6
 
 
-def test_the_kernels_text_has_these_open_system_calls(cases: dict[str, Path], text: dict[str, Path]) -> None:
+def test_the_kernels_text_has_these_open_system_calls(
+    cases: dict[str, Path], text: dict[str, Path]
+) -> None:
     step = 'if (rest ~ /^sys_[a-z0-9_]+\\(/ || name == "sys_enter") { open[pid] = at } else if (rest ~ /^sys_[a-z0-9_]+ -> / || name == "sys_exit") delete open[pid]; else if (name == "sched_process_exit") gone[pid] = 1'
-    lines = awk(step, 'for (p in open) if (!(p in gone)) printf "%s\\n", p', text["errors"], text["top"])
+    lines = awk(
+        step, 'for (p in open) if (!(p in gone)) printf "%s\\n", p', text["errors"], text["top"]
+    )
     truth = sorted(int(pid) for (pid,) in lines)
-    found = ask(cases["ftrace"], "SELECT tid FROM never_returned WHERE what = 'system call' ORDER BY tid")
+    found = ask(
+        cases["ftrace"], "SELECT tid FROM never_returned WHERE what = 'system call' ORDER BY tid"
+    )
     assert [tid for (tid,) in found] == truth and truth
 
 
 def test_nobody_lost_events_in_this_dump(cases: dict[str, Path]) -> None:
-    assert ask(cases["ftrace"], "FROM unsafe_answers") == [] and ask(cases["ftrace"], "FROM open_interrupts") == []
+    assert (
+        ask(cases["ftrace"], "FROM unsafe_answers") == []
+        and ask(cases["ftrace"], "FROM open_interrupts") == []
+    )
 
 
 def test_babeltrace_has_these_counts(cases: dict[str, Path]) -> None:
-    if subprocess.run(["sh", "-c", "command -v babeltrace2"], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["sh", "-c", "command -v babeltrace2"], capture_output=True, check=False
+    ).returncode:
         pytest.skip("babeltrace2 is not there")
     ran = subprocess.run(["babeltrace2", cases["ctf"]], check=True, capture_output=True, text=True)
     names = [line.split(": {")[0].split()[-1] for line in ran.stdout.splitlines()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow
 import pytest
 from made import ORIGIN, Made
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # In the order of the table.
 COLUMNS = ["channel", "ts", "cpu", "provider", "name", "fields"]
 
@@ -43,13 +43,25 @@ def same(value: Any) -> Any:
 
 def rows_of_program(program: str, source: Path, into: Path) -> list[tuple[Any, ...]]:
     """The events that the program writes."""
-    subprocess.run([program, "convert", source, "--to", "json", "-o", into, "--force"], check=True, capture_output=True)
+    subprocess.run(
+        [program, "convert", source, "--to", "json", "-o", into, "--force"],
+        check=True,
+        capture_output=True,
+    )
     rows = []
     for line in into.read_text().splitlines()[1:]:
         event = json.loads(line)
         if "event" not in event:
             continue
-        rows.append((nanoseconds(event["time"]), event.get("cpu"), event["channel"], event["event"], event.get("fields", {})))
+        rows.append(
+            (
+                nanoseconds(event["time"]),
+                event.get("cpu"),
+                event["channel"],
+                event["event"],
+                event.get("fields", {}),
+            )
+        )
     return rows
 
 
@@ -104,7 +116,7 @@ def test_a_made_trace_comes_back_value_for_value(made: Made) -> None:
     assert [row["ts"] for row in rows] == [ORIGIN + at for at, *_ in made.rows]
     for row, (at, cpu, tid, name, _) in zip(rows, made.rows, strict=True):
         assert (row["cpu"], row["tid"], row["name"]) == (cpu, tid, name)
-        assert row["time"] == datetime.fromtimestamp((ORIGIN + at) // 1000 / 10**6, timezone.utc)
+        assert row["time"] == datetime.fromtimestamp((ORIGIN + at) // 1000 / 10**6, UTC)
 
 
 def test_parquet_has_the_same_rows(made: Made, tmp_path: Path) -> None:

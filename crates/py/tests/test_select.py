@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import duckdb
 import lastwords
@@ -14,22 +14,28 @@ def ats(events: lastwords.Events) -> list[int]:
     return [row["ts"] - ORIGIN for row in events]
 
 
-def truth(made: Made, wanted) -> list[int]:  # noqa: ANN001
+def truth(made: Made, wanted) -> list[int]:
     return [row[0] for row in made.rows if wanted(*row)]
 
 
 def test_names_cpus_and_times(made: Made) -> None:
     recording = lastwords.open(made.folder)
     middle, end = made.rows[200][0], made.rows[-1][0]
-    assert ats(recording.events("sched_switch")) == truth(made, lambda at, cpu, tid, name, f: name == "sched_switch")
-    assert ats(recording.events(["ax*", "values"])) == truth(made, lambda at, cpu, tid, name, f: name in ("axxb", "values"))
+    assert ats(recording.events("sched_switch")) == truth(
+        made, lambda at, cpu, tid, name, f: name == "sched_switch"
+    )
+    assert ats(recording.events(["ax*", "values"])) == truth(
+        made, lambda at, cpu, tid, name, f: name in ("axxb", "values")
+    )
     assert ats(recording.events(cpus=[1])) == truth(made, lambda at, cpu, *_: cpu == 1)
     assert ats(recording.events(since=ORIGIN + middle)) == truth(made, lambda at, *_: at >= middle)
     assert ats(recording.events(until=ORIGIN + middle)) == truth(made, lambda at, *_: at <= middle)
-    moment = datetime.fromtimestamp((ORIGIN + middle) // 10**9, timezone.utc)
+    moment = datetime.fromtimestamp((ORIGIN + middle) // 10**9, UTC)
     whole = (ORIGIN + middle) // 10**9 * 10**9 - ORIGIN
     assert ats(recording.events(since=moment)) == truth(made, lambda at, *_: at >= whole)
-    assert ats(recording.events(since=timedelta(seconds=1))) == truth(made, lambda at, *_: at >= end - 10**9)
+    assert ats(recording.events(since=timedelta(seconds=1))) == truth(
+        made, lambda at, *_: at >= end - 10**9
+    )
 
 
 def test_last_filter_and_limit(made: Made) -> None:
@@ -75,12 +81,17 @@ def test_facts_about_a_crash(made: Made) -> None:
     (trace,) = recording.traces
     assert (trace.kind, trace.is_dated, trace.streams) == ("folder of CTF", True, 2)
     crash = recording.crash
-    assert (crash.host, crash.cause, crash.signature, crash.verdict) == ("made", "unknown", None, None)
+    assert (crash.host, crash.cause, crash.signature, crash.verdict) == (
+        "made",
+        "unknown",
+        None,
+        None,
+    )
     assert crash.ts == ORIGIN + made.rows[-1][0]
     assert "sched_switch" in recording.event_names
 
 
-def test_facts_about_sessions(sessions) -> None:  # noqa: ANN001
+def test_facts_about_sessions(sessions) -> None:
     recording = lastwords.open(sessions)
     assert sorted(crash.name for crash in recording.crashes) == ["server", "shop"]
     for crash in recording.crashes:

@@ -22,7 +22,9 @@ from made import GLOB, HOSTILE, ORDER, ORIGIN, Made
 COMMAND = [sys.executable, "-m", "lastwords.sql"]
 
 
-def run(*words: Any, status: int = 0, text: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: Any, status: int = 0, text: str = "", cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, words)]
     ran = subprocess.run(command, input=text, capture_output=True, text=True, cwd=cwd, check=False)
     assert ran.returncode == status, ran.stderr
@@ -54,7 +56,12 @@ def rows(place: list[Path], statement: str) -> list[tuple[Any, ...]]:
 def test_tables_and_views_have_what_was_recorded(place: list[Path], made: Made) -> None:
     names = [row[3] for row in made.rows]
     assert rows(place, "SELECT count(*) FROM crashes") == [(3,)]
-    found = rows(place, "SELECT name, count(*) FROM events JOIN crashes USING (crash_id) WHERE host = 'made' GROUP BY ALL".replace("name,", "events.name,"))
+    found = rows(
+        place,
+        "SELECT name, count(*) FROM events JOIN crashes USING (crash_id) WHERE host = 'made' GROUP BY ALL".replace(
+            "name,", "events.name,"
+        ),
+    )
     assert dict(found) == {name: names.count(name) for name in names}
     for name in (HOSTILE, ORDER, GLOB, "axxb"):
         quoted = name.replace('"', '""')
@@ -72,20 +79,31 @@ def test_a_data_set_has_the_tables_that_are_made_of_events(data_set: Path, made:
 def test_values_of_a_view(place: list[Path], made: Made) -> None:
     truth = [f for _, _, _, name, f in made.rows if name == "values"]
     found = rows(
-        place, 'SELECT small, minus, big, low, word, state, state_label, three, f_tid FROM "values" ORDER BY ts'
+        place,
+        'SELECT small, minus, big, low, word, state, state_label, three, f_tid FROM "values" ORDER BY ts',
     )
     labels = {1: "open", 2: "shut down"}
     for row, f in zip(found, truth, strict=True):
         word = None if isinstance(f["word"], bytes) else f["word"]
         assert row[:6] == (f["small"], f["minus"], f["big"], f["low"], word, f["state"])
-        assert (row[6], json.loads(row[7]), row[8]) == (labels.get(f["state"]), f["three"], f["tid"])
+        assert (row[6], json.loads(row[7]), row[8]) == (
+            labels.get(f["state"]),
+            f["three"],
+            f["tid"],
+        )
     reals = rows(place, 'SELECT "real" FROM "values" ORDER BY ts')
     assert [str(real) for (real,) in reals] == [str(f["real"]) for f in truth]
 
 
 @pytest.mark.parametrize("question", sorted(questions()))
-def test_an_input_and_a_data_set_answer_alike(question: str, made: Made, sessions: Path, data_set: Path) -> None:
-    statement = f"SELECT * EXCLUDE (path) FROM {question} ORDER BY ALL" if question == "unsafe_answers" else f"SELECT * FROM {question} ORDER BY ALL"
+def test_an_input_and_a_data_set_answer_alike(
+    question: str, made: Made, sessions: Path, data_set: Path
+) -> None:
+    statement = (
+        f"SELECT * EXCLUDE (path) FROM {question} ORDER BY ALL"
+        if question == "unsafe_answers"
+        else f"SELECT * FROM {question} ORDER BY ALL"
+    )
     both = [rows(place, statement) for place in ([made.folder, sessions], [data_set])]
     assert repr(both[0]) == repr(both[1])
 
@@ -95,7 +113,9 @@ def test_formats(data_set: Path, tmp_path: Path) -> None:
     truth = rows([data_set], statement)
     assert (HOSTILE, 67, None, True) in truth
     text = run(data_set, "-c", statement, "--format", "csv").stdout
-    assert list(csv.reader(io.StringIO(text)))[1:] == [[name, str(n), "", "true"] for name, n, *_ in truth]
+    assert list(csv.reader(io.StringIO(text)))[1:] == [
+        [name, str(n), "", "true"] for name, n, *_ in truth
+    ]
     text = run(data_set, "-c", statement, "--format", "json").stdout
     assert [tuple(json.loads(line).values()) for line in text.splitlines()] == truth
     out = tmp_path / "out.parquet"
@@ -153,7 +173,7 @@ def test_only_the_inputs_are_read(statement: str, data_set: Path, tmp_path: Path
 
 def test_variables_of_python_are_no_tables(made: Made) -> None:
     database = Database([made.folder])
-    secret = duckdb.sql("SELECT 1")  # noqa: F841
+    secret = duckdb.sql("SELECT 1")
     with pytest.raises(SqlError, match="secret"):
         database.query("SELECT * FROM secret")
 
@@ -190,7 +210,9 @@ def test_an_output_appears_when_it_is_complete(data_set: Path, tmp_path: Path) -
 def test_a_terminal_completes_and_remembers(made: Made, tmp_path: Path) -> None:
     main, other = pty.openpty()
     home = {**os.environ, "HOME": str(tmp_path), "TERM": "dumb", "INPUTRC": "/dev/null"}
-    child = subprocess.Popen([*COMMAND, made.folder], stdin=other, stdout=other, stderr=other, env=home)
+    child = subprocess.Popen(
+        [*COMMAND, made.folder], stdin=other, stdout=other, stderr=other, env=home
+    )
     os.close(other)
     seen = ""
 

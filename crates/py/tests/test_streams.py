@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-
 import signal
 import subprocess
 import sys
@@ -47,12 +46,12 @@ def no_scan_is_left() -> bool:
 
 def test_two_streams_at_once(made: Made) -> None:
     recording = lastwords.open(made.folder)
-    events, table = recording.events(), recording.table("axxb")
+    events, axxb = recording.events(), recording.table("axxb")
     both = zip(iter(events), iter(events), strict=True)
     assert all(one == other for one, other in both)
     readers = [pyarrow.RecordBatchReader.from_stream(events) for _ in range(8)]
     assert {reader.read_all().num_rows for reader in reversed(readers)} == {len(made.rows)}
-    joined = duckdb.sql("SELECT count(*) FROM events JOIN \"table\" USING (ts) JOIN events b USING (ts)")
+    joined = duckdb.sql("SELECT count(*) FROM events JOIN axxb USING (ts) JOIN events b USING (ts)")
     assert joined.fetchall() == [(sum(row[3] == "axxb" for row in made.rows),)]
 
 
@@ -69,7 +68,9 @@ def test_a_reader_that_stops_ends_the_scan(large: Path) -> None:
     events = recording.events(ordered=False)
     assert next(iter(events))["ts"] == ORIGIN
     assert no_scan_is_left()
-    assert duckdb.sql("SELECT ts FROM events LIMIT 3").fetchall() == [(ORIGIN + i,) for i in range(3)]
+    assert duckdb.sql("SELECT ts FROM events LIMIT 3").fetchall() == [
+        (ORIGIN + i,) for i in range(3)
+    ]
     assert no_scan_is_left()
     # A scan that finds nothing for a long time ends, too.
     reader = pyarrow.RecordBatchReader.from_stream(recording.events(filter="n == 4294967295"))
@@ -87,7 +88,9 @@ def count(limit):
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(count(None), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    ran = subprocess.run([sys.executable, "-c", program, large], check=True, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", program, large], check=True, capture_output=True, text=True
+    )
     rows, kilobytes = map(int, ran.stdout.split())
     assert rows == 2_000_000
     # All rows would take more than 600 MB.
@@ -114,7 +117,9 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
-    child = subprocess.Popen([sys.executable, "-c", program, large], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, large], stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     time.sleep(0.3)
     child.send_signal(signal.SIGINT)

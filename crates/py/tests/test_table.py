@@ -16,9 +16,18 @@ from made import GLOB, HOSTILE, ORDER, ORIGIN, Made
 def test_values_have_their_types(made: Made) -> None:
     table = lastwords.open(made.folder).table("values")
     types = table.columns
-    assert {name: types[name] for name in ("small", "big", "low", "real", "word", "state", "state_label", "three")} == {
-        "small": "Int64", "big": "UInt64", "low": "Int64", "real": "Float64", "word": "Utf8",
-        "state": "Int64", "state_label": "Utf8", "three": "Utf8",
+    assert {
+        name: types[name]
+        for name in ("small", "big", "low", "real", "word", "state", "state_label", "three")
+    } == {
+        "small": "Int64",
+        "big": "UInt64",
+        "low": "Int64",
+        "real": "Float64",
+        "word": "Utf8",
+        "state": "Int64",
+        "state_label": "Utf8",
+        "three": "Utf8",
     }
     rows = pyarrow.table(table).to_pylist()
     truth = [(at, tid, fields) for at, _, tid, name, fields in made.rows if name == "values"]
@@ -28,7 +37,9 @@ def test_values_have_their_types(made: Made) -> None:
         assert row["ts"] == ORIGIN + at
         for name in ("small", "minus", "big", "low", "state"):
             assert row[name] == fields[name], name
-        assert row["real"] == fields["real"] or math.isnan(row["real"]) and math.isnan(fields["real"])
+        assert (
+            row["real"] == fields["real"] or math.isnan(row["real"]) and math.isnan(fields["real"])
+        )
         word = fields["word"]
         bad += isinstance(word, bytes)
         assert row["word"] == (None if isinstance(word, bytes) else word)
@@ -72,10 +83,12 @@ def test_two_traces_whose_types_differ(made: Made, tmp_path: Path) -> None:
         (other / file.name).write_bytes(file.read_bytes())
     text = (other / "metadata").read_text()
     begin = text.index('name = "axxb"')
-    changed = text[begin:].replace("integer { size = 32; align = 8; } n", "string { encoding = UTF8; } n", 1)
+    changed = text[begin:].replace(
+        "integer { size = 32; align = 8; } n", "string { encoding = UTF8; } n", 1
+    )
     (other / "metadata").write_text(text[:begin] + changed)
     both = lastwords.open(made.folder, other)
     table = both.table("axxb")
     assert table.columns["n"] == "Utf8"
-    kinds = duckdb.sql("SELECT DISTINCT json_type(n::JSON) FROM \"table\"").fetchall()
+    kinds = duckdb.sql('SELECT DISTINCT json_type(n::JSON) FROM "table"').fetchall()
     assert len(kinds) >= 1

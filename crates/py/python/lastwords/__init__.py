@@ -26,8 +26,9 @@ from ._errors import (
     UnknownEventError,
     WriteError,
 )
+from ._native import TABLES_VERSION
+from ._native import VERSION as __version__
 from ._recording import Crash, Events, Failure, Loss, Recording, Table, Trace, open
-from ._native import TABLES_VERSION, VERSION as __version__
 
 __all__ = [
     "ArgumentError",

@@ -1,7 +1,8 @@
 """The native half. Use `lastwords`, whose interface is stable."""
 
+from collections.abc import Iterator
 from os import PathLike
-from typing import Any, Iterator
+from typing import Any
 
 VERSION: str
 TABLES_VERSION: int

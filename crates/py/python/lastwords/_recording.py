@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta, timezone
-from typing import Any, Iterator, Sequence, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 from . import _native
 from ._errors import ArgumentError, OpenError
@@ -14,7 +15,7 @@ from ._errors import ArgumentError, OpenError
 Path = str | os.PathLike[str]
 Moment = int | datetime | timedelta
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _T = TypeVar("_T")
 
 
@@ -257,7 +258,9 @@ class Recording:
         Raises `ArgumentError`, or `ReadError` if a description does not decode its events.
         """
         chosen = [names] if isinstance(names, str) else list(names)
-        scan = self._scan(chosen, None, cpus, since, until, last, filter, ordered, columns, limit, strict)
+        scan = self._scan(
+            chosen, None, cpus, since, until, last, filter, ordered, columns, limit, strict
+        )
         return Events(scan)
 
     def table(
@@ -279,7 +282,9 @@ class Recording:
         name: `sched_switch` or `sched:sched_switch`. The other arguments are those of `events`.
         Raises `UnknownEventError` if no trace describes such an event.
         """
-        scan = self._scan([], name, cpus, since, until, last, filter, ordered, columns, limit, strict)
+        scan = self._scan(
+            [], name, cpus, since, until, last, filter, ordered, columns, limit, strict
+        )
         return Table(scan)
 
     def to_parquet(self, path: Path) -> int:
@@ -363,7 +368,9 @@ def open(
     recording = Recording(native)
     failures = recording.failures
     if native.is_empty():
-        first = failures[0].why if failures else f"{os.fspath(paths[0])}: nothing to recover is there"
+        first = (
+            failures[0].why if failures else f"{os.fspath(paths[0])}: nothing to recover is there"
+        )
         raise OpenError(first, failures)
     return recording
 

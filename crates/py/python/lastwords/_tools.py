@@ -13,8 +13,9 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 import lastwords
 from lastwords._errors import Error
@@ -50,7 +51,9 @@ def run(tool: str, arguments: dict[str, Any], limits: Limits) -> str:
 
     Raises `ToolError`.
     """
-    request = json.dumps({"tool": tool, "arguments": arguments, "limits": dataclasses.asdict(limits)})
+    request = json.dumps(
+        {"tool": tool, "arguments": arguments, "limits": dataclasses.asdict(limits)}
+    )
     try:
         child = subprocess.run(
             [sys.executable, "-m", "lastwords._tools"],
@@ -106,7 +109,9 @@ def answer(facts: dict[str, Any], data: dict[str, list[Any]]) -> str:
     kept = cut(data)
     is_cut = facts.pop("truncated", False)
     while True:
-        text = json.dumps({"note": NOTE, **facts, "truncated": is_cut, "data": kept}, ensure_ascii=True)
+        text = json.dumps(
+            {"note": NOTE, **facts, "truncated": is_cut, "data": kept}, ensure_ascii=True
+        )
         if len(text) <= MOST_BYTES:
             return text
         longest = max(kept, key=lambda name: len(json.dumps(kept[name])))
@@ -118,7 +123,7 @@ def open_input(limits: Limits, path: str) -> str:
     """What an input holds."""
     recording = lastwords.open(inside(path, limits.roots))
     names = recording.event_names
-    data = {
+    data: dict[str, list[Any]] = {
         "traces": [_plain(trace) for trace in recording.traces],
         "crashes": [{"crash_id": one.crash_id, "why": one.why} for one in recording.crashes],
         "losses": [_plain(loss) for loss in recording.losses[:50]],
@@ -149,10 +154,17 @@ def events(
     columns = ["ts", "before_end_ns", "cpu", "tid", "comm", "provider", "name", "fields"]
     most = max(1, min(last, MOST_ROWS))
     chosen = recording.events(
-        list(names), cpus=cpus, since=since_ns, until=until_ns, last=most, filter=filter, columns=columns
+        list(names),
+        cpus=cpus,
+        since=since_ns,
+        until=until_ns,
+        last=most,
+        filter=filter,
+        columns=columns,
     )
     rows = [[row[column] for column in columns] for row in chosen]
-    return answer({"asked": last, "most": MOST_ROWS}, {"columns": columns, "rows": rows})
+    data: dict[str, list[Any]] = {"columns": list(columns), "rows": rows}
+    return answer({"asked": last, "most": MOST_ROWS}, data)
 
 
 def sql(limits: Limits, paths: Sequence[str], statement: str, rows: int = 100) -> str:
@@ -164,11 +176,16 @@ def sql(limits: Limits, paths: Sequence[str], statement: str, rows: int = 100) -
     result = database.query(statement)
     most = max(1, min(rows, MOST_ROWS))
     found = [[to_json(value) for value in row] for row in result.rows(most + 1)]
-    data = {"columns": result.columns, "rows": found[:most]}
+    data: dict[str, list[Any]] = {"columns": result.columns, "rows": found[:most]}
     return answer({"truncated": len(found) > most}, data)
 
 
-TOOLS = {"open": open_input, "why": why, "events": events, "sql": sql}
+TOOLS: dict[str, Callable[..., str]] = {
+    "open": open_input,
+    "why": why,
+    "events": events,
+    "sql": sql,
+}
 
 
 def _plain(fact: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from lastwords import __version__
 from lastwords._tools import NOTE, Limits, ToolError, run
@@ -28,7 +29,9 @@ def server(limits: Limits) -> Any:
     from mcp.server.mcpserver.exceptions import ToolError as Refused
     from mcp.types import ToolAnnotations
 
-    made = MCPServer("lastwords", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
+    made = MCPServer(
+        "lastwords", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
+    )
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 
     async def call(tool: str, arguments: dict[str, Any]) -> str:
@@ -94,15 +97,32 @@ def main(words: Sequence[str] | None = None) -> int:
         description="Serve crashes to an assistant, by the Model Context Protocol on stdin and stdout. "
         "Only the paths that are named can be read.",
     )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="inputs, data sets, or folders with them")
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=30, help="stop a call after this time (default: 30)")
-    parser.add_argument("--memory", metavar="MB", type=int, default=1024, help="the most memory that SQL may take (default: 1024)")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="inputs, data sets, or folders with them"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=30,
+        help="stop a call after this time (default: 30)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="MB",
+        type=int,
+        default=1024,
+        help="the most memory that SQL may take (default: 1024)",
+    )
     parsed = parser.parse_args(words)
     limits = Limits(tuple(parsed.paths), parsed.timeout, parsed.memory << 20)
     try:
         made = server(limits)
     except ImportError as error:
-        print(f"lastwords mcp: {error}: pip install 'lastwords[mcp]', or pip install mcp duckdb", file=sys.stderr)
+        print(
+            f"lastwords mcp: {error}: pip install 'lastwords[mcp]', or pip install mcp duckdb",
+            file=sys.stderr,
+        )
         return 1
     made.run("stdio")
     return 0

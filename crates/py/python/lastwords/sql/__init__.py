@@ -11,11 +11,15 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any
 
-import duckdb
+try:
+    import duckdb
+except ImportError as error:
+    raise ImportError("DuckDB is not installed: pip install duckdb") from error
 
 import lastwords
 from lastwords._errors import ArgumentError, Error
@@ -52,7 +56,9 @@ def literal(text: str) -> str:
 def questions() -> dict[str, str]:
     """Return the questions of the package: the name of each view, and its SELECT."""
     files = resources.files("lastwords.questions").iterdir()
-    found = {file.name[:-4]: file.read_text("utf-8") for file in files if file.name.endswith(".sql")}
+    found = {
+        file.name[:-4]: file.read_text("utf-8") for file in files if file.name.endswith(".sql")
+    }
     return dict(sorted(found.items()))
 
 
@@ -158,7 +164,9 @@ class Database:
             # EXPLAIN ANALYZE runs its statement.
             rest = _EXPLAIN.sub("", statement.query, count=1)
             inner = self.connection.extract_statements(rest)
-            kind = inner[0].type.name if len(inner) == 1 and inner[0].type.name == "SELECT" else kind
+            kind = (
+                inner[0].type.name if len(inner) == 1 and inner[0].type.name == "SELECT" else kind
+            )
         if kind not in _ALLOWED:
             raise SqlError(f"{kind} is refused: statements read the inputs, and write nothing")
 

@@ -9,13 +9,9 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Iterator, Sequence, TextIO
-
-try:
-    import duckdb
-except ImportError:
-    sys.exit("lastwords sql: DuckDB is not installed: pip install 'lastwords[sql]', or pip install duckdb")
+from typing import Any, TextIO
 
 from lastwords._errors import Error
 
@@ -42,15 +38,56 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
         "a view for each event (sched_switch), and one for each question (--questions). Without "
         "-c and -f, statements are read from stdin; on a terminal, with history and completion.",
     )
-    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="inputs that `lastwords report` takes, or data sets of `lastwords ingest`")
-    parser.add_argument("-c", "--command", metavar="SQL", action="append", default=[], help="run these statements; may be repeated")
+    parser.add_argument(
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="inputs that `lastwords report` takes, or data sets of `lastwords ingest`",
+    )
+    parser.add_argument(
+        "-c",
+        "--command",
+        metavar="SQL",
+        action="append",
+        default=[],
+        help="run these statements; may be repeated",
+    )
     parser.add_argument("-f", "--file", metavar="FILE", help="run the statements in a file")
-    parser.add_argument("--format", choices=["table", "csv", "json", "parquet"], help="the format of rows: table, csv, json (an object on each line), parquet (with -o); default: by the ending of -o, or table")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the rows into a file, which appears when it is complete")
-    parser.add_argument("--rows", metavar="N", type=int, default=1000, help="print at most N rows as a table (default: 1000)")
-    parser.add_argument("--memory", metavar="SIZE", default="1GB", help="the most memory that DuckDB may take (default: 1GB)")
-    parser.add_argument("--timeout", metavar="TIME", type=duration, help="stop a statement after this time: 30s, 2min")
-    parser.add_argument("--questions", action="store_true", help="list the views that answer the questions of the book, and exit")
+    parser.add_argument(
+        "--format",
+        choices=["table", "csv", "json", "parquet"],
+        help="the format of rows: table, csv, json (an object on each line), parquet (with -o); default: by the ending of -o, or table",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write the rows into a file, which appears when it is complete",
+    )
+    parser.add_argument(
+        "--rows",
+        metavar="N",
+        type=int,
+        default=1000,
+        help="print at most N rows as a table (default: 1000)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        default="1GB",
+        help="the most memory that DuckDB may take (default: 1GB)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=duration,
+        help="stop a statement after this time: 30s, 2min",
+    )
+    parser.add_argument(
+        "--questions",
+        action="store_true",
+        help="list the views that answer the questions of the book, and exit",
+    )
     parsed = parser.parse_args(words)
     if not parsed.inputs and not parsed.questions:
         parser.error("name at least one input or data set")
@@ -85,7 +122,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def run(parsed: argparse.Namespace) -> int:
     """Open the inputs, and run the statements."""
     with _beside(parsed.output) as partial:
-        database = Database(parsed.inputs, memory=parsed.memory, timeout=parsed.timeout, output=partial)
+        database = Database(
+            parsed.inputs, memory=parsed.memory, timeout=parsed.timeout, output=partial
+        )
         if database.recording is not None:
             for failure in database.recording.failures:
                 print(f"lastwords sql: {failure.severity}: {failure.why}", file=sys.stderr)

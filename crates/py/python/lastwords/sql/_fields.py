@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import duckdb
 
@@ -24,20 +25,20 @@ def typed_view(
     The types are those that hold all its values, so all its rows are read.
     """
     rows = f"FROM events WHERE name = {literal(name)}"
-    (structure,) = connection.execute(f"SELECT json_group_structure(fields::JSON) {rows}").fetchone()
+    found = connection.execute(f"SELECT json_group_structure(fields::JSON) {rows}").fetchone()
+    structure = found[0] if found else None
     if structure is None:
         return None
     fields = json.loads(structure)
     fields = fields if isinstance(fields, dict) else {}
     pointers = {field: _pointer(field) for field in fields}
-    tests = [
-        _test(kind, *_parts(pointers[field], literal))
-        for field, kind in fields.items()
-    ]
-    narrowest = connection.execute(f"SELECT {', '.join(tests)} {rows}").fetchone() if tests else ()
+    tests = [_test(kind, *_parts(pointers[field], literal)) for field, kind in fields.items()]
+    narrowest = (
+        connection.execute(f"SELECT {', '.join(tests)} {rows}").fetchone() if tests else None
+    )
     columns = list(HEAD)
     selected = [quoted(column) for column in HEAD]
-    for (field, kind), narrow in zip(fields.items(), narrowest, strict=True):
+    for (field, kind), narrow in zip(fields.items(), narrowest or (), strict=True):
         for label, value in _values(kind, narrow, pointers[field], literal):
             column = field + label
             while column.lower() in (own.lower() for own in columns):
@@ -68,7 +69,9 @@ def _test(kind: Any, value: str, text: str) -> str:
         kind = "UBIGINT"
     if kind in _INTEGERS:
         wide = "HUGEINT" if kind == "HUGEINT" else "UBIGINT"
-        return f"CASE WHEN max(TRY_CAST({text} AS UBIGINT)) > {_MOST} THEN '{wide}' ELSE 'BIGINT' END"
+        return (
+            f"CASE WHEN max(TRY_CAST({text} AS UBIGINT)) > {_MOST} THEN '{wide}' ELSE 'BIGINT' END"
+        )
     if kind == "JSON":
         # Texts of which some are not UTF-8; floats of which some are not finite.
         is_text = f"json_type({value}) IN ('VARCHAR', 'NULL') OR ({value}->'/bytes') IS NOT NULL"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Callable
+from collections.abc import Callable
 
 from . import TABLES, Database, Result, SqlError, questions
 
@@ -16,7 +16,9 @@ _HELP = "Statements end with a semicolon. .tables lists tables, events and quest
 
 def words(database: Database) -> list[str]:
     """Return what can be completed."""
-    rows = database.connection.execute("SELECT DISTINCT column_name FROM information_schema.columns")
+    rows = database.connection.execute(
+        "SELECT DISTINCT column_name FROM information_schema.columns"
+    )
     columns = [name for (name,) in rows.fetchall()]
     return sorted({*TABLES, *questions(), *database.event_names(), *columns, *_WORDS})
 

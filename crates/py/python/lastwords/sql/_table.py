@@ -47,12 +47,19 @@ def print_table(result: Result, most: int, out: TextIO) -> None:
     cells = [[plain(cell) for cell in row] for row in head]
     names = [plain(name) for name in result.columns]
     widths = [
-        min(max(_width(cell) for cell in column), _WIDEST) for column in zip(names, *cells, strict=True)
+        min(max(_width(cell) for cell in column), _WIDEST)
+        for column in zip(names, *cells, strict=True)
     ]
-    numbers = [isinstance(next((c for c in column if c is not None), None), (int, float)) for column in zip(*head, strict=True)] or [False] * len(names)
+    numbers = [
+        isinstance(next((c for c in column if c is not None), None), (int, float))
+        for column in zip(*head, strict=True)
+    ] or [False] * len(names)
 
     def show(row: list[str]) -> None:
-        shown = [_fit(cell, width, number) for cell, width, number in zip(row, widths, numbers, strict=True)]
+        shown = [
+            _fit(cell, width, number)
+            for cell, width, number in zip(row, widths, numbers, strict=True)
+        ]
         out.write("  ".join(shown).rstrip() + "\n")
 
     show(names)
