@@ -7,7 +7,9 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use lastwords_arrow::{Crash, DataSet, TraceFacts, add, loss_rows, trace_facts, trace_rows};
 use lastwords_open::why::{self, Outside, Verdict};
-use lastwords_open::{Account, Losses, Opened, Options, Severity, Symbolizer, Trace, accounts};
+use lastwords_open::{
+    Account, Losses, Opened, Options, Redaction, Severity, Symbolizer, Trace, accounts,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::path::PathBuf;
@@ -84,10 +86,13 @@ pub(crate) fn open(
     names: Vec<String>,
     metadata: Option<PathBuf>,
     bundle: Vec<PathBuf>,
+    redact: Vec<String>,
+    redact_hash: Vec<String>,
 ) -> PyResult<Recording> {
     py.detach(|| {
         let state = &lastwords_live::state;
-        let options = Options { names, metadata, bundle, state, ..Options::default() };
+        let redaction = Arc::new(Redaction::new(&redact, &redact_hash));
+        let options = Options { names, metadata, bundle, redaction, state, ..Options::default() };
         let opened = lastwords_open::open(&paths, &options).map_err(errors::argument)?;
         Ok(Recording { input: Arc::new(Input::new(opened)) })
     })

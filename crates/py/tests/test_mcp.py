@@ -117,6 +117,16 @@ def test_hostile_names_are_data(made: Made) -> None:
             assert "previous instructions" in json.dumps(answer["data"])
 
 
+def test_hidden_values_are_in_no_answer(made: Made) -> None:
+    trace = str(made.folder)
+    calls = [
+        ("events", {"path": trace, "names": ["sched_switch"], "last": 500}),
+        ("sql", {"paths": [trace], "statement": "SELECT next_comm FROM sched_switch", "rows": 500}),
+    ]
+    for is_error, text in asked([made.folder], calls, "--redact", "sched_switch/*_comm"):
+        assert not is_error and "n1" not in text and len(json.loads(text)["data"]["rows"]) == 67
+
+
 def test_answers_are_bounded(tmp_path: Path) -> None:
     made = Made(tmp_path / "trace", packet_events=10)
     for i in range(600):

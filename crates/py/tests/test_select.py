@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import lastwords
 import pytest
-from made import ORIGIN, Made
+from made import ORDER, ORIGIN, Made
 
 
 def ats(events: lastwords.Events) -> list[int]:
@@ -99,3 +99,13 @@ def test_facts_about_sessions(sessions) -> None:
     with pytest.raises(lastwords.ArgumentError, match="2 crashes"):
         recording.crash  # noqa: B018
     assert [trace.trace for trace in lastwords.open(sessions, names=["shop"]).traces] == ["shop"]
+
+
+def test_hidden_values_are_in_no_column(made: Made) -> None:
+    recording = lastwords.open(made.folder, redact=["message"], redact_hash=["next_comm"])
+    assert "previous instructions" not in str([row["fields"] for row in recording.events(ORDER)])
+    assert {row["message"] for row in recording.table(ORDER)}.isdisjoint({ORDER})
+    shown = [row["next_comm"] for row in recording.table("sched_switch")]
+    truth = [fields["next_comm"] for *_, name, fields in made.rows if name == "sched_switch"]
+    assert set(shown).isdisjoint(truth)
+    assert len(set(zip(shown, truth, strict=True))) == len(set(truth)) == len(set(shown))

@@ -183,6 +183,14 @@ def test_work_tables_are_in_memory(data_set: Path) -> None:
     assert run(data_set, "--format", "json", text=text).stdout == '{"n": 3}\n'
 
 
+def test_values_are_hidden(made: Made, data_set: Path) -> None:
+    words = ["-c", "SELECT DISTINCT next_comm FROM sched_switch", "--format", "csv"]
+    truth = {f["next_comm"] for *_, name, f in made.rows if name == "sched_switch"}
+    shown = run(made.folder, *words, "--redact-hash", "next_comm").stdout.splitlines()[1:]
+    assert len(shown) == len(truth) and truth.isdisjoint(shown)
+    assert "ingested" in run(data_set, *words, "--redact", "next_comm", status=1).stderr
+
+
 def test_limits(data_set: Path) -> None:
     endless = "SELECT count(*) FROM range(100000000000) a, range(100000000000) b"
     assert "--timeout" in run(data_set, "--timeout", "200ms", "-c", endless, status=1).stderr

@@ -53,4 +53,6 @@ def open(
     names: list[str],
     metadata: str | PathLike[str] | None,
     bundle: list[str | PathLike[str]],
+    redact: list[str],
+    redact_hash: list[str],
 ) -> Recording: ...

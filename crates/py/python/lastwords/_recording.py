@@ -350,6 +350,8 @@ def open(
     names: Sequence[str] = (),
     metadata: Path | None = None,
     bundle: Sequence[Path] = (),
+    redact: Sequence[str] = (),
+    redact_hash: Sequence[str] = (),
 ) -> Recording:
     """Open files and folders, and find every trace in them.
 
@@ -359,12 +361,17 @@ def open(
     metadata: the description of the events of LTTng's user-space streams.
     bundle: descriptions of the events of a persistent ring buffer of ftrace.
 
+    redact: globs `FIELD` or `EVENT/FIELD` for fields whose values are hidden in all that is read.
+    redact_hash: the same, but equal values stay equal.
+
     An input that cannot be opened is in `Recording.failures` if another one can.
     Raises `OpenError` if nothing can be opened.
     """
     if not paths:
         raise ArgumentError("name at least one file or folder")
-    native = _native.open(list(paths), list(names), metadata, list(bundle))
+    native = _native.open(
+        list(paths), list(names), metadata, list(bundle), list(redact), list(redact_hash)
+    )
     recording = Recording(native)
     failures = recording.failures
     if native.is_empty():

@@ -40,6 +40,13 @@ class Limits:
     roots: tuple[str, ...]
     seconds: float = 30
     memory: int = 1 << 30
+    redact: tuple[str, ...] = ()
+    redact_hash: tuple[str, ...] = ()
+
+    def open(self, path: str) -> lastwords.Recording:
+        """Open an input that may be read."""
+        found = inside(path, self.roots)
+        return lastwords.open(found, redact=self.redact, redact_hash=self.redact_hash)
 
 
 class ToolError(Error):
@@ -121,7 +128,7 @@ def answer(facts: dict[str, Any], data: dict[str, list[Any]]) -> str:
 
 def open_input(limits: Limits, path: str) -> str:
     """What an input holds."""
-    recording = lastwords.open(inside(path, limits.roots))
+    recording = limits.open(path)
     names = recording.event_names
     data: dict[str, list[Any]] = {
         "traces": [_plain(trace) for trace in recording.traces],
@@ -135,7 +142,7 @@ def open_input(limits: Limits, path: str) -> str:
 
 def why(limits: Limits, path: str) -> str:
     """What died, when, why, and with which evidence."""
-    recording = lastwords.open(inside(path, limits.roots))
+    recording = limits.open(path)
     return answer({}, {"crashes": [_plain(one) for one in recording.crashes]})
 
 
@@ -150,7 +157,7 @@ def events(
     filter: str | None = None,
 ) -> str:
     """The last events that match."""
-    recording = lastwords.open(inside(path, limits.roots))
+    recording = limits.open(path)
     columns = ["ts", "before_end_ns", "cpu", "tid", "comm", "provider", "name", "fields"]
     most = max(1, min(last, MOST_ROWS))
     chosen = recording.events(
@@ -172,7 +179,13 @@ def sql(limits: Limits, paths: Sequence[str], statement: str, rows: int = 100) -
     from lastwords.sql import Database, to_json
 
     inputs = [inside(path, limits.roots) for path in paths]
-    database = Database(inputs, memory=f"{limits.memory}B", timeout=limits.seconds)
+    database = Database(
+        inputs,
+        memory=f"{limits.memory}B",
+        timeout=limits.seconds,
+        redact=limits.redact,
+        redact_hash=limits.redact_hash,
+    )
     result = database.query(statement)
     most = max(1, min(rows, MOST_ROWS))
     found = [[to_json(value) for value in row] for row in result.rows(most + 1)]
@@ -201,7 +214,7 @@ def _plain(fact: Any) -> dict[str, Any]:
 def main() -> int:
     """Answer one call, which is on stdin."""
     request = json.load(sys.stdin)
-    limits = Limits(**{**request["limits"], "roots": tuple(request["limits"]["roots"])})
+    limits = Limits(**request["limits"])
     most = limits.memory + _BESIDE
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

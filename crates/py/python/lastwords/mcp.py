@@ -114,8 +114,22 @@ def main(words: Sequence[str] | None = None) -> int:
         default=1024,
         help="the most memory that SQL may take (default: 1024)",
     )
+    for option, what in (("--redact", "hide the values"), ("--redact-hash", "hash the values")):
+        parser.add_argument(
+            option,
+            metavar="GLOB",
+            action="append",
+            default=[],
+            help=f"{what} of fields of inputs: FIELD or EVENT/FIELD; may be repeated",
+        )
     parsed = parser.parse_args(words)
-    limits = Limits(tuple(parsed.paths), parsed.timeout, parsed.memory << 20)
+    limits = Limits(
+        tuple(parsed.paths),
+        parsed.timeout,
+        parsed.memory << 20,
+        tuple(parsed.redact),
+        tuple(parsed.redact_hash),
+    )
     try:
         made = server(limits)
     except ImportError as error:

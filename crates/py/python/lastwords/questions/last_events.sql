@@ -1,5 +1,5 @@
 -- Which were the last five events of each CPU, by signature?
--- `place` counts back from the end; events of one time are in the order of the trace.
+-- `place` counts back from the end. Events of one time have no order.
 SELECT c.signature, crash_id, trace, cpu, place, before_end_ns, comm, tid, provider, last.name, fields
 FROM (
     SELECT *, row_number() OVER (PARTITION BY crash_id, trace, cpu ORDER BY ts DESC) AS place

@@ -69,6 +69,7 @@ class Database:
     memory: the most that DuckDB may take, such as `1GB`. Nothing is spilled to the disk.
     timeout: seconds that a statement may take; None for no limit.
     output: a file that `write_parquet` may write.
+    redact, redact_hash: fields of inputs whose values are hidden, as `lastwords.open` has them.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class Database:
         memory: str = "1GB",
         timeout: float | None = None,
         output: str | Path | None = None,
+        redact: Sequence[str] = (),
+        redact_hash: Sequence[str] = (),
     ) -> None:
         if not inputs:
             raise ArgumentError("name at least one input or data set")
@@ -86,7 +89,11 @@ class Database:
         sets = [path for path in paths if is_data_set(path)]
         if sets and len(sets) < len(paths):
             raise ArgumentError("inputs and data sets cannot be read together: ingest the inputs")
-        self.recording = None if sets else lastwords.open(*paths)
+        if sets and (redact or redact_hash):
+            raise ArgumentError("a data set is as it is: hide values when crashes are ingested")
+        self.recording = (
+            None if sets else lastwords.open(*paths, redact=redact, redact_hash=redact_hash)
+        )
         # The names of views that were looked for.
         self._added: set[str] = set()
         self._questions = questions()

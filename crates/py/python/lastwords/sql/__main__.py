@@ -84,6 +84,20 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
         help="stop a statement after this time: 30s, 2min",
     )
     parser.add_argument(
+        "--redact",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="hide the values of fields: FIELD or EVENT/FIELD; may be repeated",
+    )
+    parser.add_argument(
+        "--redact-hash",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="hide the values of fields, so that equal values stay equal",
+    )
+    parser.add_argument(
         "--questions",
         action="store_true",
         help="list the views that answer the questions of the book, and exit",
@@ -123,7 +137,12 @@ def run(parsed: argparse.Namespace) -> int:
     """Open the inputs, and run the statements."""
     with _beside(parsed.output) as partial:
         database = Database(
-            parsed.inputs, memory=parsed.memory, timeout=parsed.timeout, output=partial
+            parsed.inputs,
+            memory=parsed.memory,
+            timeout=parsed.timeout,
+            output=partial,
+            redact=parsed.redact,
+            redact_hash=parsed.redact_hash,
         )
         if database.recording is not None:
             for failure in database.recording.failures:
