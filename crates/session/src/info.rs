@@ -273,6 +273,12 @@ impl Info {
         reservation_word(self.reservation)
     }
 
+    /// Returns true if the session's memory outlives a reboot.
+    #[must_use]
+    pub fn is_persistent(&self) -> bool {
+        matches!(self.backend, abi::BACKEND_DAX | abi::BACKEND_PHYSICAL)
+    }
+
     /// Name of the kind of memory that holds the session.
     #[must_use]
     pub fn backend_word(&self) -> &'static str {

@@ -7,10 +7,13 @@ use crate::why::kernel::of_panic;
 use crate::why::kernel_log::{MachineEnd, is_oops, machine_end, shown};
 use crate::why::{Cause, KernelLine, PstoreRecord, Verdict, Witness};
 use lastwords_folders::Ended;
-use lastwords_session::info::{Guard, Process};
+use lastwords_session::info::{Guard, Info};
 
 /// How long before the end of its machine a process that lived until then may have given its last
-/// sign of life: what a watchdog finds may have been stuck for long.
+/// sign of life, nanoseconds. It gives one about once a second. The mark of a process that dies may
+/// be lost with the caches of the CPUs: its silence then shows it.
+const SILENT_WITHIN: u64 = 2 * SECOND;
+/// The same if a watchdog found the machine stuck, or memory ran out.
 const STUCK_WITHIN: u64 = 120 * SECOND;
 /// How long after the last line of a log the kernel writes its record. A machine that runs for
 /// longer before it ends has records of other boots that are not within it.
@@ -28,14 +31,16 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    /// Returns the fate of these processes. In a copy of the session's memory, which the kernel does
-    /// not mark, a guard that is held says nothing.
-    pub(super) fn of(processes: &[Process], is_original: bool) -> Self {
-        let is_held = processes.iter().any(|process| process.guard == Guard::Held);
-        let are_dead = processes.iter().all(|process| process.guard == Guard::Died);
+    /// Returns the fate of the processes of a session. A guard that is held says something only if
+    /// the input is the memory that the kernel marks. It is not if it is a copy, or a file of which
+    /// only the page cache may have had the mark.
+    pub(super) fn of(info: &Info, is_original: bool) -> Self {
+        let is_memory = is_original && info.is_persistent();
+        let is_held = info.processes.iter().any(|process| process.guard == Guard::Held);
+        let are_dead = info.processes.iter().all(|process| process.guard == Guard::Died);
         match (is_held, are_dead) {
-            (true, _) if is_original => Self::LivedOn,
-            (_, true) if !processes.is_empty() => Self::Died,
+            (true, _) if is_memory => Self::LivedOn,
+            (_, true) if !info.processes.is_empty() => Self::Died,
             _ => Self::Unknown,
         }
     }
@@ -52,6 +57,12 @@ impl LastLine<'_> {
     fn shown(&self) -> String {
         in_record(self.record, &self.line)
     }
+}
+
+/// Returns true if what ended the machine may have kept its processes from running.
+fn is_of_stuck(end: MachineEnd<'_>) -> bool {
+    let cause = |panic| of_panic(panic).0;
+    matches!(end, MachineEnd::Panic(panic) if [Cause::Lockup, Cause::OutOfMemory].contains(&cause(panic)))
 }
 
 /// Formats a line of a record.
@@ -114,9 +125,12 @@ impl Facts<'_> {
     /// boot give the time of the line if it is of the session's boot. Only then the kernel wrote
     /// the record at that time.
     fn last_line(&self, ended: &Ended) -> Option<LastLine<'_>> {
-        let within = if self.fate == Fate::LivedOn { STUCK_WITHIN } else { DIES_WITHIN };
-        let ends = self.kept().filter(|(_, line)| machine_end(&line.text).is_some());
-        let ends = ends.filter_map(|(record, line)| {
+        let ends = self.kept().filter_map(|(record, line)| {
+            let within = match (self.fate, machine_end(&line.text)?) {
+                (Fate::LivedOn, end) if is_of_stuck(end) => STUCK_WITHIN,
+                (Fate::LivedOn, _) => SILENT_WITHIN,
+                _ => DIES_WITHIN,
+            };
             let at = self.agrees(&line, ended, within)?;
             let slack = CLOCKS_DIFFER.saturating_add(line.time / DRIFT);
             let (earliest, latest) = (at.saturating_sub(slack), at.saturating_add(WRITTEN_WITHIN));

@@ -257,11 +257,16 @@ fn a_panic_ends_only_what_lived_until_then() {
         assert!(verdict.sentence.contains(sentence), "{verdict:?}");
         assert!(verdict.hints.iter().any(|own| own.contains(hint)), "{verdict:?}");
     }
-    // What a watchdog finds was stuck for long.
-    let late = [(90 * SECOND, PANIC.1)];
-    let record = PstoreRecord { written: Some(END + 91 * SECOND), ..record(&late) };
-    let change = |facts: &mut Facts<'_>| (facts.boot, facts.fate) = (Boot::Earlier, Fate::LivedOn);
-    assert_eq!(with_record(record, change).cause, Cause::KernelPanic);
+    // What a watchdog finds was stuck for long. Else a process that lives gives signs of it.
+    let after = |seconds: u64, words| {
+        let late = [(seconds * SECOND, words)];
+        let record = PstoreRecord { written: Some(END + seconds * SECOND), ..record(&late) };
+        with_record(record, |facts| (facts.boot, facts.fate) = (Boot::Earlier, Fate::LivedOn)).cause
+    };
+    assert_eq!(after(2, PANIC.1), Cause::KernelPanic);
+    assert_eq!(after(6, PANIC.1), Cause::Unknown);
+    let stuck = "Kernel panic - not syncing: softlockup: hung tasks";
+    assert_eq!((after(90, stuck), after(200, stuck)), (Cause::Lockup, Cause::Unknown));
 }
 
 /// Boots of equal length have lines of equal times: only the record's date shows its boot.
@@ -280,11 +285,20 @@ fn a_record_of_another_boot_is_no_proof() {
 #[test]
 fn guards_show_whether_a_process_lived_until_its_machine_ended() {
     use lastwords_session::info::{Guard, Process};
-    let fate = |guards: &[Guard], is_original| {
+    // As in docs/ABI.md.
+    const SHM: u32 = 2;
+    const DAX: u32 = 5;
+    const PHYSICAL: u32 = 6;
+    let in_memory = |backend, guards: &[Guard], is_original| {
         let process = |guard: &Guard| Process { pid: 1, start: 2, pidns: 3, guard: *guard };
-        let processes: Vec<Process> = guards.iter().map(process).collect();
-        Fate::of(&processes, is_original)
+        let processes = guards.iter().map(process).collect();
+        Fate::of(&Info { backend, processes, ..Info::default() }, is_original)
     };
+    let fate = |guards: &[Guard], is_original| in_memory(DAX, guards, is_original);
+    assert_eq!(in_memory(PHYSICAL, &[Guard::Held], true), Fate::LivedOn);
+    // The mark may not have come from the page cache to the disk.
+    assert_eq!(in_memory(SHM, &[Guard::Held], true), Fate::Unknown);
+    assert_eq!(in_memory(SHM, &[Guard::Died], true), Fate::Died);
     assert_eq!(fate(&[Guard::Held], true), Fate::LivedOn);
     assert_eq!(fate(&[Guard::Died, Guard::Held], true), Fate::LivedOn);
     assert_eq!(fate(&[Guard::Held], false), Fate::Unknown, "a copy");
