@@ -103,6 +103,12 @@ pub(crate) fn bare(out: &mut impl Put, text: &[u8]) {
     put_readable(out, text, '\\');
 }
 
+/// Appends a name as babeltrace2 prints it, but for unsafe characters, which are escaped. A backslash
+/// stands for itself.
+pub(crate) fn name(out: &mut Vec<u8>, text: &[u8]) {
+    escape_if(out, text, is_unsafe);
+}
+
 /// Appends `text` in double quotes. Only unsafe characters, the double quote and the backslash are
 /// escaped.
 pub(crate) fn readable(out: &mut impl Put, text: &[u8]) {
@@ -119,15 +125,16 @@ fn put_readable(out: &mut impl Put, text: &[u8], quote: char) {
         out.text(text);
     } else {
         let mut safe = Vec::new();
-        escape_readable(&mut safe, text, quote);
+        escape_if(&mut safe, text, |c| c == '\\' || c == quote || is_unsafe(c));
         out.text(&safe);
     }
 }
 
-fn escape_readable(out: &mut Vec<u8>, text: &[u8], quote: char) {
+/// Appends `text`. Bytes that are not UTF-8 and the characters that `is_escaped` takes are escaped.
+fn escape_if(out: &mut Vec<u8>, text: &[u8], is_escaped: impl Fn(char) -> bool) {
     for chunk in text.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c == '\\' || c == quote || is_unsafe(c) {
+            if is_escaped(c) {
                 character(out, c)
             } else {
                 out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes())
@@ -145,6 +152,16 @@ fn hexadecimal(out: &mut Vec<u8>, byte: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// babeltrace2 prints a name as it is, and a text in quotes escaped.
+    #[test]
+    fn a_backslash_of_a_name_stands_for_itself() {
+        let (mut as_name, mut as_text) = (Vec::new(), Vec::new());
+        name(&mut as_name, b"back\\slash \"\x1b\xff");
+        quoted(&mut as_text, b"back\\slash");
+        assert_eq!(as_name, b"back\\slash \"\\e\\xff");
+        assert_eq!(as_text, br#""back\\slash""#);
+    }
 
     #[test]
     fn a_block_is_plain_up_to_its_first_special_byte() {

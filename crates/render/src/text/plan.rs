@@ -1,7 +1,7 @@
 //! Plans of babeltrace2's lines, which are computed before the first event: for each event class
 //! its name, its braces, and the formats of its values.
 
-use super::escape::bare;
+use super::escape;
 use super::line::Line;
 use super::value_format::ScopePlan;
 use crate::streams::scope_code;
@@ -37,7 +37,7 @@ pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
         let event = |(number, event): (usize, &EventClass)| {
             let name = event.name.as_deref().unwrap_or("<unknown>");
             let mut head = header.clone();
-            bare(&mut head, name.as_bytes());
+            escape::name(&mut head, name.as_bytes());
             head.extend_from_slice(b": ");
             let specific = scope(Scope::SpecificContext, stream, number);
             let payload = scope(Scope::Payload, stream, number);
@@ -63,7 +63,9 @@ fn header(class: &TraceClass) -> Vec<u8> {
     for key in ["hostname", "procname", "vpid"] {
         let mut piece = Vec::new();
         match class.property(key) {
-            Some(EnvValue::Text(value)) if key != "vpid" => bare(&mut piece, value.as_bytes()),
+            Some(EnvValue::Text(value)) if key != "vpid" => {
+                escape::name(&mut piece, value.as_bytes())
+            }
             Some(EnvValue::Integer(value)) if key == "vpid" => {
                 piece = format!("({value})").into_bytes()
             }
