@@ -287,7 +287,9 @@ macro_rules! block_at {
 ///
 /// The section has no jump that depends on the length of the tail: it always copies as many blocks
 /// as the longest tail has, and the blocks after the end of a shorter one copy its last 16 bytes
-/// again. So tails of random lengths cost no mispredicted jump, which on Zen 5 takes 10 ns.
+/// again. So tails of random lengths cost no mispredicted jump. On Zen 5 this saves 4 ns if each
+/// event of `tracing` has others of 12 optional fields. A text of random length takes the same time
+/// in the loop of `tail_section`.
 ///
 /// # Safety
 /// `id` is of a compact header, `len` is at most 8, and the length of the tail is in [`VARYING`].
