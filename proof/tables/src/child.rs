@@ -15,7 +15,7 @@ pub(crate) fn record(folder: &Path, events: u64) -> Result<()> {
     for number in 0..events {
         match number % 3 {
             0 => event!(app, "read", fd = number % 64, count = 4096_u64, ret = number as i64 % 100),
-            1 => event!(app, "message", number, text = "request served"),
+            1 => event!(app, "message", number, message = "request served"),
             _ => event!(app, "wake", comm = "kworker/u16:3", tid = number % 40_000, prio = 120_i32),
         }
     }

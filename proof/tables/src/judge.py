@@ -365,11 +365,16 @@ def threads(name, table, told):
     assert all(found[key] == count for key, count in expected.items()), f"{name}: events of threads: {found} {expected}"
 
 
-def logs(name, table, path, header):
-    """The lines of the kernel's log, as `convert --with-log` has them beside a trace of ftrace."""
+def logs(name, table, path, header, told):
+    """Log records, and the lines of the kernel's log, as `convert --with-log` has them beside a trace
+    of ftrace."""
+    records = collections.Counter((row["ts"], row["level"], row["text"]) for row in table if row["facility"] is None)
+    messages = [event for event in told if event.level and isinstance(event.fields.get("message"), str)]
+    written = collections.Counter((event.ts, event.level, event.fields["message"]) for event in messages)
+    assert records == written, f"{name}: log records: {records - written} {written - records}"
     found = collections.Counter((row["severity"], row["facility"], row["text"]) for row in table if row["facility"] is not None)
     if not found or not any(trace["env"].get("tracer_name") == "ftrace" for trace in header["traces"]):
-        return sum(found.values())
+        return len(messages) + sum(found.values())
     _, told = truth(path, ["--with-log"])
     lines = [event for event in told if event.name == "kernel:log"]
     expected = collections.Counter((event.field("level"), event.field("facility"), event.field("text")) for event in lines)
@@ -437,7 +442,7 @@ def values(data_set, *paths):
         events(name, table["events"], told)
         kinds, opened, missing = timeline(name, table["slice"], table["sched"], told, is_lossy)
         threads(name, table["thread"], told)
-        lines = logs(name, table["log"], path, header)
+        lines = logs(name, table["log"], path, header, told)
         by = ""
         if os.path.isfile(f"{path}/metadata"):
             host = header["traces"][0]["env"].get("hostname", " ")

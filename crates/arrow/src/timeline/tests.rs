@@ -185,3 +185,61 @@ fn spans_end_at_their_own_closing() {
     ];
     assert_eq!(rows, expected);
 }
+
+const FUNCTIONS: &str = r#"
+    event.header := struct { u16 id; stamp timestamp; };
+    event.context := struct { i32 pid; };
+};
+event { name = "ftrace:funcgraph_entry"; id = 0; stream_id = 0; fields := struct { u64 func; i32 depth; }; };
+event { name = "ftrace:funcgraph_exit"; id = 1; stream_id = 0; fields := struct { u64 func; i32 depth; }; };
+"#;
+
+/// Functions nest. A thread goes on with its functions on another CPU, and each CPU has an idle
+/// thread of its own. A function whose exit is missing has no end.
+#[test]
+fn functions_end_at_their_own_exits() {
+    let folder = tempfile::tempdir().unwrap();
+    let metadata = metadata("kernel", FUNCTIONS);
+    let metadata = metadata.replace("domain = \"kernel\"", "tracer_name = \"ftrace\"");
+    std::fs::write(folder.path().join("metadata"), metadata).unwrap();
+    let mut cpus = [Stream::default(), Stream::default()];
+    for (time, cpu, id, thread, function, depth) in [
+        (10, 0, 0, 7u32, 0xa, 0u32),
+        (12, 0, 0, 7, 0xb, 1),
+        (15, 0, 1, 7, 0xb, 1),
+        (20, 0, 1, 7, 0xa, 0),
+        (30, 0, 0, 0, 0xc, 0),
+        (31, 1, 0, 0, 0xc, 0),
+        (33, 1, 1, 0, 0xc, 0),
+        (35, 0, 1, 0, 0xc, 0),
+        (40, 0, 0, 7, 0xa, 0),
+        (42, 0, 0, 7, 0xb, 1),
+        (50, 0, 1, 7, 0xa, 0),
+        (60, 0, 0, 8, 0xa, 0),
+        (70, 1, 1, 8, 0xa, 0),
+        (80, 1, 0, 9, 0xa, 0),
+    ] {
+        let event = Packed::new(Order::Little).u16(id).u64(time).u32(thread);
+        cpus[cpu].put(time, &event.u64(function).u32(depth).done());
+    }
+    for (cpu, stream) in (0..).zip(&mut cpus) {
+        stream.close(cpu);
+        std::fs::write(folder.path().join(format!("s{cpu}")), &stream.file).unwrap();
+    }
+    let mut rows = rows(folder.path());
+    rows.sort();
+    let row =
+        |name: &str, begin, end: Option<i64>, is_open| (name.to_owned(), Some(begin), end, is_open);
+    let ended = |name, begin, end| row(name, begin, Some(end), Some(false));
+    let expected = [
+        ended("0 0xc", 30, 35),
+        ended("0 0xc", 31, 33),
+        ended("7 0xa", 10, 20),
+        ended("7 0xa", 40, 50),
+        ended("7 0xb", 12, 15),
+        row("7 0xb", 42, None, None),
+        ended("8 0xa", 60, 70),
+        row("9 0xa", 80, None, Some(true)),
+    ];
+    assert_eq!(rows, expected);
+}
