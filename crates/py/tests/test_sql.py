@@ -7,8 +7,10 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -191,11 +193,31 @@ def test_values_are_hidden(made: Made, data_set: Path) -> None:
     assert "ingested" in run(data_set, *words, "--redact", "next_comm", status=1).stderr
 
 
+def test_no_progress_is_between_rows(data_set: Path) -> None:
+    statement = "SELECT current_setting('enable_progress_bar') AS shown"
+    assert run(data_set, "-c", statement, "--format", "json").stdout == '{"shown": false}\n'
+
+
 def test_limits(data_set: Path) -> None:
     endless = "SELECT count(*) FROM range(100000000000) a, range(100000000000) b"
     assert "--timeout" in run(data_set, "--timeout", "200ms", "-c", endless, status=1).stderr
     large = "SELECT count(*) FROM (SELECT DISTINCT range FROM range(100000000))"
     assert "--memory" in run(data_set, "--memory", "50MB", "-c", large, status=1).stderr
+
+
+def test_an_interrupt_ends_a_statement(data_set: Path) -> None:
+    endless = "SELECT count(*) FROM range(100000000000) a, range(100000000000) b"
+    program = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from lastwords.sql.__main__ import main; print('ready', flush=True); sys.exit(main())"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, data_set, "-c", endless], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    time.sleep(1)
+    child.send_signal(signal.SIGINT)
+    assert (child.wait(), child.stdout.read()) == (130, "")
 
 
 def test_errors_name_what_is_wrong(data_set: Path, tmp_path: Path) -> None:

@@ -289,6 +289,9 @@ class _Limit:
             self.timer.cancel()
         if self.is_over and error is not None:
             raise SqlError(f"stopped after {self.seconds:g} s (--timeout)") from None
+        if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
+            # Ctrl-C, as DuckDB tells of it.
+            raise KeyboardInterrupt from None
         if isinstance(error, duckdb.OutOfMemoryException):
             raise SqlError(f"{error}\nmore memory: --memory") from None
         if isinstance(error, duckdb.Error):
@@ -314,6 +317,8 @@ def _connected(
             "python_enable_replacements": "false",
         }
     )
+    # It would be between rows.
+    connection.execute("SET enable_progress_bar = false")
     folders = ", ".join(literal(f"{path.resolve()}/v1/") for path in sets)
     connection.execute(f"SET allowed_directories = [{folders}]")
     if output is not None:
