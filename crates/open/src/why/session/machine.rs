@@ -19,6 +19,9 @@ const STUCK_WITHIN: u64 = 120 * SECOND;
 /// longer before it ends has records of other boots that are not within it.
 const WRITTEN_WITHIN: u64 = 5 * SECOND;
 
+/// The lines of one oops are not further apart, nanoseconds.
+const OOPS_WITHIN: u64 = SECOND / 2;
+
 /// What the guards of the processes of an earlier boot say: robust futexes in the session, which the
 /// kernel marks when a process dies, whatever kills it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,9 +117,13 @@ impl Facts<'_> {
             .with(Witness::Boot, STARTED_AGAIN)
             .with(Witness::Processes, LIVED_ON);
         let is_before = |line: &KernelLine| is_oops(&line.text) && line.time <= last.line.time;
-        let oops = last.record.lines().into_iter().rfind(is_before);
-        if let Some(oops) = oops.filter(|_| cause != Cause::Reboot) {
-            verdict = verdict.with(Witness::Pstore, in_record(last.record, &oops));
+        let mut oopses: Vec<KernelLine> = last.record.lines();
+        oopses.retain(is_before);
+        // `BUG: kernel NULL pointer dereference` is before `Oops: 0000 [#1]`.
+        let newest = oopses.last().map_or(0, |line| line.time);
+        oopses.retain(|line| newest.saturating_sub(line.time) <= OOPS_WITHIN);
+        for oops in oopses.iter().filter(|_| cause != Cause::Reboot) {
+            verdict = verdict.with(Witness::Pstore, in_record(last.record, oops));
         }
         Verdict { at: Some(last.at), ..verdict.with(Witness::Pstore, last.shown()) }
     }

@@ -319,6 +319,12 @@ fn pstore_has_what_led_to_the_end() {
     let verdict = after_reboot(Boot::Earlier, &lines);
     assert!(verdict.evidence.iter().any(|own| own.text.ends_with(oops)), "{verdict:?}");
     assert_eq!(after_reboot(Boot::Earlier, &lines[..1]).cause, Cause::Unknown);
+    // All lines of the oops, and none of an older one, which the kernel survived.
+    let survived = (0, "kernel BUG at fs/old.c:1!");
+    let all = [survived, lines[0], (SECOND * 3 / 4, "Oops: Oops: 0000 [#1]"), lines[1]];
+    let verdict = after_reboot(Boot::Earlier, &all);
+    let shown = |words: &str| verdict.evidence.iter().any(|own| own.text.ends_with(words));
+    assert!(shown(oops) && shown("Oops: 0000 [#1]") && !shown("old.c:1!"), "{verdict:?}");
     let reboot = [(0, oops), (SECOND, "reboot: Restarting system")];
     assert_eq!(after_reboot(Boot::Earlier, &reboot).cause, Cause::Reboot);
     let killed = [(0, oom(PID)), (SECOND, panic.to_owned())];
