@@ -197,6 +197,22 @@ impl Guest {
         }
     }
 
+    /// Waits until all CPUs of an x86_64 machine have halted for good: no interrupt wakes them.
+    pub(super) fn wait_halted(&mut self, limit: Duration) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let command = json!({"command-line": "info registers -a"});
+            let registers = self.qmp("human-monitor-command", command)?;
+            if are_halted(registers.as_str().unwrap_or_default()) {
+                return Ok(());
+            }
+            if begin.elapsed() > limit {
+                bail!("no halt in {} s\n{}", limit.as_secs(), tail(&self.console()));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
     /// Returns the text of the console so far.
     pub(super) fn console(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.console).unwrap_or_default()).into_owned()
@@ -238,6 +254,21 @@ impl Drop for Guest {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns true if these registers of all CPUs, as QEMU's monitor prints them, are of CPUs that are
+/// halted and take no interrupts.
+fn are_halted(registers: &str) -> bool {
+    const INTERRUPTS: u64 = 1 << 9;
+    let mut cpus = registers.lines().filter(|line| line.contains("HLT=")).peekable();
+    let flags = |line: &str| {
+        let (_, rest) = line.split_once("RFL=")?;
+        u64::from_str_radix(rest.split(' ').next()?, 16).ok()
+    };
+    let is_halted = |line: &str| {
+        line.contains("HLT=1") && flags(line).is_some_and(|flags| flags & INTERRUPTS == 0)
+    };
+    cpus.peek().is_some() && cpus.all(is_halted)
 }
 
 /// QEMU itself, with its firmware, which packages of their own have. The kernel ends QEMU together
@@ -301,4 +332,23 @@ fn execute(qmp: &mut BufReader<UnixStream>, command: &str, arguments: Value) -> 
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(12)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_halted_if_no_interrupt_wakes_them() {
+        let cpu = |flags: &str, halted| {
+            format!(
+                "CPU#0\nRAX=0\nRIP=0 RFL={flags} [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT={halted}\n"
+            )
+        };
+        let (idle, off, busy) = (cpu("00000246", 1), cpu("00000046", 1), cpu("00000046", 0));
+        assert!(are_halted(&format!("{off}{off}")));
+        for other in [format!("{off}{idle}"), format!("{busy}{off}"), String::new()] {
+            assert!(!are_halted(&other), "{other}");
+        }
+    }
 }

@@ -130,6 +130,8 @@ impl Machine<'_> {
             ("reboot", "halt") => {
                 let halted = "System halted";
                 self.guest.wait_until(halted, BOOT, true, |console| console.contains(halted))?;
+                // The kernel keeps its log after it said so.
+                self.guest.wait_halted(BOOT)?;
                 self.guest.quit()?;
                 self.guest = Guest::start(&self.config)?;
             }
