@@ -58,8 +58,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "sql",
         &[
             (
-                "lastwords sql vmcore -c 'SELECT next_comm, count(*) FROM sched_switch GROUP BY ALL'",
-                "how often each thread was switched to",
+                "lastwords sql vmcore -c 'SELECT count(*) FROM sched_switch'",
+                "how often threads were switched",
             ),
             (
                 "lastwords sql crashes -c 'FROM new_signatures'",

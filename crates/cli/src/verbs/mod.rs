@@ -52,10 +52,10 @@ pub(crate) enum Verb {
     /// holds nothing to recover is counted and passed over.
     #[cfg(feature = "arrow")]
     Ingest(ingest::Args),
-    /// Query inputs and data sets by SQL, with the program lastwords-sql of the Python package
+    /// Query inputs and data sets by SQL, by the program lastwords-sql (Python package)
     #[command(override_usage = "lastwords sql [OPTIONS] <INPUT|DATASET>...")]
     Sql(elsewhere::Args),
-    /// Serve crashes to assistants, with the program lastwords-mcp of the Python package
+    /// Serve crashes to assistants, by the program lastwords-mcp (Python package)
     ///
     /// The server speaks the Model Context Protocol on stdin and stdout. It reads only the paths
     /// that are named.
