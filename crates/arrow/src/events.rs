@@ -249,7 +249,7 @@ impl<'t> Row<'t> {
         }
         self.take(event);
         let time = event.time();
-        let kind = Arc::clone(event.kind());
+        let kind = event.kind();
         let comm = std::str::from_utf8(&self.comm).ok().filter(|comm| !comm.is_empty());
         let tail = HEAD.len().saturating_add(PROMOTED.len());
         for (at, column) in self.columns.iter().enumerate() {
@@ -281,7 +281,7 @@ impl<'t> Row<'t> {
             _ => None,
         };
         let (tid, pid) = ids;
-        seen(&Seen { trace: event.trace(), time, tid, pid, comm, kind: &kind, message });
+        seen(&Seen { trace: event.trace(), time, tid, pid, comm, kind, message });
     }
 
     /// Takes the fields and contexts of an event, as far as they are wanted.

@@ -29,6 +29,17 @@ enum Builder {
     Time(TimestampMicrosecondBuilder),
 }
 
+/// Appends nulls for the rows before this one that have no value. Returns the builder.
+macro_rules! padded {
+    ($builder:expr, $row:expr) => {{
+        let missing = $row.saturating_sub($builder.len());
+        if missing > 0 {
+            $builder.append_nulls(missing);
+        }
+        $builder
+    }};
+}
+
 impl Builder {
     fn new(kind: Kind) -> Self {
         match kind {
@@ -40,33 +51,40 @@ impl Builder {
         }
     }
 
-    fn finish(&mut self) -> ArrayRef {
+    /// Returns the column of this number of rows, and begins anew.
+    fn finish(&mut self, rows: usize) -> ArrayRef {
         match self {
-            Self::Long(builder) => ArrayBuilder::finish(builder),
-            Self::Int(builder) => ArrayBuilder::finish(builder),
-            Self::Text(builder) => ArrayBuilder::finish(builder),
-            Self::Bool(builder) => ArrayBuilder::finish(builder),
-            Self::Time(builder) => ArrayBuilder::finish(builder),
+            Self::Long(builder) => ArrayBuilder::finish(padded!(builder, rows)),
+            Self::Int(builder) => ArrayBuilder::finish(padded!(builder, rows)),
+            Self::Text(builder) => ArrayBuilder::finish(padded!(builder, rows)),
+            Self::Bool(builder) => ArrayBuilder::finish(padded!(builder, rows)),
+            Self::Time(builder) => ArrayBuilder::finish(padded!(builder, rows)),
         }
     }
 
-    fn push(&mut self, cell: Cell<'_>) {
+    /// Sets the value of a row. Most columns have few values, so a null is not appended before a
+    /// later row has a value.
+    fn push(&mut self, row: usize, cell: Cell<'_>) {
         match (self, cell) {
-            (Self::Long(builder), Cell::Number(value)) => builder.append_option(value),
-            (Self::Int(builder), Cell::Number(value)) => {
-                builder.append_option(value.and_then(|value| i32::try_from(value).ok()));
+            (Self::Long(builder), Cell::Number(Some(value))) => {
+                padded!(builder, row).append_value(value);
             }
-            (Self::Text(builder), Cell::Text(value)) => builder.append_option(value),
-            (Self::Bool(builder), Cell::Bool(value)) => builder.append_option(value),
-            (Self::Time(builder), Cell::Time(value)) => {
-                builder.append_option(value.map(|nanoseconds| nanoseconds.div_euclid(1000)));
+            (Self::Int(builder), Cell::Number(Some(value))) => {
+                if let Ok(value) = i32::try_from(value) {
+                    padded!(builder, row).append_value(value);
+                }
             }
-            // The columns are written with the cells of their schema.
-            (Self::Long(builder), _) => builder.append_null(),
-            (Self::Int(builder), _) => builder.append_null(),
-            (Self::Text(builder), _) => builder.append_null(),
-            (Self::Bool(builder), _) => builder.append_null(),
-            (Self::Time(builder), _) => builder.append_null(),
+            (Self::Text(builder), Cell::Text(Some(value))) => {
+                padded!(builder, row).append_value(value);
+            }
+            (Self::Bool(builder), Cell::Bool(Some(value))) => {
+                padded!(builder, row).append_value(value);
+            }
+            (Self::Time(builder), Cell::Time(Some(nanoseconds))) => {
+                padded!(builder, row).append_value(nanoseconds.div_euclid(1000));
+            }
+            // Null, or not of this column: rows are written with the cells of their schema.
+            _ => {}
         }
     }
 }
@@ -100,12 +118,14 @@ impl Rows {
         self.count
     }
 
-    /// Appends a value to a column.
+    /// Sets the value of a column in the row that is being made. Without one it is null.
     pub(crate) fn cell(&mut self, column: usize, cell: Cell<'_>) {
-        self.columns.get_mut(column).into_iter().for_each(|builder| builder.push(cell));
+        if let Some(builder) = self.columns.get_mut(column) {
+            builder.push(self.count, cell);
+        }
     }
 
-    /// Ends a row, each column of which has its value.
+    /// Ends a row.
     pub(crate) fn end_row(&mut self) {
         self.count = self.count.saturating_add(1);
     }
@@ -121,11 +141,11 @@ impl Rows {
     /// Returns the rows, and begins anew.
     ///
     /// # Errors
-    /// A column has no value for a row, or a row that must have a value has none.
+    /// A column that must have values has none for a row.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
-        let columns = self.columns.iter_mut().map(Builder::finish).collect();
-        let options = arrow_array::RecordBatchOptions::new()
-            .with_row_count(Some(std::mem::take(&mut self.count)));
+        let count = std::mem::take(&mut self.count);
+        let columns = self.columns.iter_mut().map(|builder| builder.finish(count)).collect();
+        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(count));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
     }
 }
