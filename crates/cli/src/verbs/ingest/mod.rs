@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DATASET")]
     into: PathBuf,
 
-    /// Try an input this many times more if the system cannot read it
+    /// Try an input this often again if reading fails
     ///
     /// Only errors that may pass count: of a device, of a file server, of too many open files. What
     /// is damaged is not tried again by this run.
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long)]
     again: bool,
 
-    /// Remove crashes that are older than this many days from the data set
+    /// Remove crashes that are older than this many days
     ///
     /// The time of the crash counts or, if it is not known, the time at which it was added. Crashes
     /// are removed after the inputs were added. The list of inputs keeps theirs, so that they are
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DAYS", value_parser = crate::value::number::<u32>)]
     keep_days: Option<u32>,
 
-    /// Remove the oldest crashes until the data set has no more than SIZE bytes (K, M, G)
+    /// Remove the oldest crashes above this size (K, M, G)
     #[arg(long, value_name = "SIZE", value_parser = super::record::bytes)]
     keep_size: Option<u64>,
 }
