@@ -37,6 +37,7 @@ owner_of() (
 
 # has_time UID: fails if the sessions of a user have taken LASTWORDS_SECONDS in this run, and says so once.
 has_time() {
+    spent=0
     eval "spent=\${spent_$1:-0}"
     [ "$spent" != over ] || return 1
     if [ "$1" != "$(id -u)" ] && [ "$spent" -ge "$seconds" ]; then

@@ -112,8 +112,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 recording = lastwords.open(sys.argv[1])
 print("ready", flush=True)
 try:
-    while True:
-        {read}
+    try:
+        while True:
+            {read}
+    except pyarrow.ArrowInvalid as error:
+        # PyArrow tells it as an error of the stream; the interrupt comes right after that.
+        assert "KeyboardInterrupt" in str(error), error
+        while True:
+            pass
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
