@@ -53,7 +53,7 @@ impl Default for Wanted {
     }
 }
 
-/// What other tables take of an event.
+/// The parts of an event from which the other tables are made.
 pub(crate) struct Seen<'e> {
     /// The position of its trace among those that are read.
     pub(crate) trace: usize,

@@ -69,7 +69,7 @@ impl Parts {
     }
 }
 
-/// What was counted while the events were read.
+/// Counts that are made while the events are read.
 struct Counted {
     totals: Totals,
     /// The losses and faults of traces that have any, each with its position.

@@ -21,7 +21,7 @@ use std::time::SystemTime;
 /// The end of the name of a part of `crashes` whose crash is being removed.
 const REMOVED: &str = ".removed";
 
-/// What of a data set is kept. The default keeps everything.
+/// The limits of a data set, beyond which its oldest crashes are removed. The default has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Keep {
     /// The crashes since this time, nanoseconds since the epoch.

@@ -273,7 +273,7 @@ impl Failure {
             false if is_note => Severity::Note,
             false => Severity::Loss,
         };
-        Self { path, severity, reason: Reason::of(error), why: chain(error) }
+        Self { path, severity, reason: Reason::from_error(error), why: chain(error) }
     }
 }
 

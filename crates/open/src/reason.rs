@@ -29,7 +29,7 @@ pub enum Reason {
 
 impl Reason {
     /// Returns the reason of an error.
-    pub(crate) fn of(error: &anyhow::Error) -> Self {
+    pub(crate) fn from_error(error: &anyhow::Error) -> Self {
         if error.is::<NothingToRecover>() {
             return Self::NothingToRecover;
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_known_by_the_number_of_the_systems_error() {
-        let of = |error: anyhow::Error| Reason::of(&error.context("core").context("input"));
+        let of = |error: anyhow::Error| Reason::from_error(&error.context("core").context("input"));
         let system = |number| io::Error::from_raw_os_error(number);
         for (number, reason) in [
             (5, Reason::MayPass),
@@ -135,7 +135,7 @@ mod tests {
         // The words are those of an error that may pass, and it is none.
         assert_eq!(of(anyhow::anyhow!("Input/output error (os error 5)")), Reason::Unreadable);
         let nothing = Err::<(), _>(NothingToRecover::unexpected("a core".into())).context("x");
-        assert_eq!(Reason::of(&nothing.unwrap_err()), Reason::NothingToRecover);
+        assert_eq!(Reason::from_error(&nothing.unwrap_err()), Reason::NothingToRecover);
     }
 
     /// The reason of the only failure at a path.

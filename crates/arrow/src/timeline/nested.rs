@@ -1,4 +1,4 @@
-//! What threads and CPUs are in: system calls, functions of the kernel, interrupts.
+//! Makes slices of what nests on a thread or CPU: system calls, functions of the kernel, interrupts.
 
 use super::{End, Out, Place, Slice, extract};
 use lastwords_render::missing::StreamKey;

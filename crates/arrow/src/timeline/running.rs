@@ -1,4 +1,4 @@
-//! What runs on each CPU, by the switches of the kernel's scheduler.
+//! Makes the rows of `sched`: which thread runs on each CPU, by the events of the scheduler.
 
 use super::{End, Out, Place, extract};
 use crate::BATCH_ROWS;
