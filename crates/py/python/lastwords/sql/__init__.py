@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
@@ -268,23 +269,33 @@ class _Limit:
     """Interrupts a connection after a time, and makes an `SqlError` of its errors."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, seconds: float | None) -> None:
+        self.connection = connection
+        self.is_handling = False
         self.seconds = seconds
         self.is_over = False
-        self.timer = None if seconds is None else threading.Timer(seconds, self._stop(connection))
+        self.timer = None if seconds is None else threading.Timer(seconds, self._stop)
 
-    def _stop(self, connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
-        def stop() -> None:
-            self.is_over = True
-            connection.interrupt()
+    def _stop(self) -> None:
+        self.is_over = True
+        self.connection.interrupt()
 
-        return stop
+    def _interrupt(self, number: int, frame: Any) -> None:
+        # DuckDB notices the exception, and then waits for its threads, which notice this alone.
+        self.connection.interrupt()
+        raise KeyboardInterrupt
 
     def __enter__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+            self.is_handling = True
         if self.timer is not None:
             self.timer.daemon = True
             self.timer.start()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.is_handling:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if self.timer is not None:
             self.timer.cancel()
         if self.is_over and error is not None:
