@@ -38,7 +38,9 @@ pub struct RegistryControl {
     /// is written for an id up to this ends with `|...`: events of an earlier thread with the same
     /// id may be there. It is changed under `lock`.
     pub names_replaced: AtomicU64,
-    pad0: [u64; 1],
+    /// Texts in which a NUL was replaced by 0x1a, because a text ends at its first NUL. 0 in
+    /// sessions of recorders that did not count them.
+    pub values_changed: AtomicU64,
 }
 const _: () = assert!(size_of::<RegistryControl>() == 64 || cfg!(loom));
 

@@ -93,6 +93,7 @@ fn losses(account: &Account<'_>) -> Vec<(&'static str, Value)> {
         ("lastwords.losses", Value::Bool(losses.any)),
         ("lastwords.losses.text", text(&losses.words())),
         ("lastwords.cut_values", Value::Unsigned(losses.cut)),
+        ("lastwords.changed_values", Value::Unsigned(losses.changed)),
     ];
     // With losses of unknown size, the number is a lower bound or nothing.
     let is_exact = !losses.any || losses.events > 0 && !losses.more;

@@ -34,6 +34,8 @@ pub struct Report {
     pub lost_events: u64,
     /// Number of values that were cut or left out in events that are there.
     pub cut_values: u64,
+    /// Number of texts in which NULs were replaced, in events that are there.
+    pub changed_values: u64,
     /// Number of sub-buffers by verdict.
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Streams.
@@ -191,8 +193,18 @@ impl<'a> Account<'a> {
     /// Returns the number of values that were cut or left out.
     #[must_use]
     pub fn cut(&self) -> u64 {
-        let cut = |gap: &Gap| if let Cause::Cut(values) = gap.cause { values } else { 0 };
-        self.evidence.gaps.iter().map(cut).fold(0, u64::saturating_add)
+        self.values(|cause| if let Cause::Cut(values) = cause { values } else { 0 })
+    }
+
+    /// Returns the number of texts in which NULs were replaced.
+    #[must_use]
+    pub fn changed(&self) -> u64 {
+        self.values(|cause| if let Cause::Changed(values) = cause { values } else { 0 })
+    }
+
+    /// Returns the sum of what `of` returns for each gap.
+    fn values(&self, of: impl Fn(Cause) -> u64) -> u64 {
+        self.evidence.gaps.iter().map(|gap| of(gap.cause)).fold(0, u64::saturating_add)
     }
 
     /// Returns true if it is unknown of some losses how many events they are.
@@ -283,6 +295,7 @@ impl<'a> Account<'a> {
             losses: self.has_losses(),
             lost_events: self.evidence.lost_events(),
             cut_values: self.cut(),
+            changed_values: self.changed(),
             verdicts,
             streams,
             gaps,
@@ -356,6 +369,7 @@ impl<'a> Account<'a> {
         let place = plain(&gap.place);
         let sizes = match gap.cause {
             Cause::Cut(values) => count(values, "value"),
+            Cause::Changed(texts) => format!("{}: NUL became 0x1a", count(texts, "text")),
             Cause::Unknown => return format!("{stream}: {}: {place}", gap.cause.word()),
             _ => sizes,
         };
@@ -404,6 +418,9 @@ pub struct Losses {
     /// Number of values that were cut or left out in events that are there.
     #[serde(skip)]
     pub cut: u64,
+    /// Number of texts in which a NUL became 0x1a, in events that are there.
+    #[serde(skip)]
+    pub changed: u64,
     /// The amount that rings overwrote with newer events, which counts as no loss.
     #[serde(skip)]
     pub overwritten: Amount,
@@ -468,6 +485,7 @@ impl Losses {
                 undescribed: account.is_undescribed(),
                 more: account.has_uncounted_losses(),
                 cut: account.cut(),
+                changed: account.changed(),
                 overwritten: account.amount(Cause::Overwritten),
                 dropped: account.amount(Cause::Dropped),
             });
@@ -482,6 +500,7 @@ impl Losses {
         self.undescribed |= other.undescribed;
         self.more |= other.more;
         self.cut = self.cut.saturating_add(other.cut);
+        self.changed = self.changed.saturating_add(other.changed);
         self.overwritten.add(&other.overwritten);
         self.dropped.add(&other.dropped);
     }
@@ -494,20 +513,21 @@ impl Losses {
         let dropped =
             self.dropped.words().map(|amount| format!("{amount} of snapshots dropped unread"));
         let known: Vec<String> = overwritten.into_iter().chain(dropped).collect();
-        let cut = if self.cut > 0 {
-            format!(", {} cut", count(self.cut, "value"))
-        } else {
-            String::new()
-        };
-        if self.cut > 0 && self.events == 0 && !self.more {
-            return format!("no event lost{cut}");
+        let values = [(self.cut, "value", "cut"), (self.changed, "text", "changed")];
+        let flaws: String = values
+            .into_iter()
+            .filter(|(number, ..)| *number > 0)
+            .map(|(number, what, how)| format!(", {} {how}", count(number, what)))
+            .collect();
+        if !flaws.is_empty() && self.events == 0 && !self.more {
+            return format!("no event lost{flaws}");
         }
         match (self.any, self.events, known.is_empty()) {
             (true, 0, _) => "with losses".to_owned(),
             (true, events, _) if self.more => {
-                format!("at least {} lost{cut}", count(events, "event"))
+                format!("at least {} lost{flaws}", count(events, "event"))
             }
-            (true, events, _) => format!("{} lost{cut}", count(events, "event")),
+            (true, events, _) => format!("{} lost{flaws}", count(events, "event")),
             (false, _, true) => "nothing lost".to_owned(),
             (false, _, false) => format!("{}, nothing else lost", known.join(" and ")),
         }

@@ -359,12 +359,14 @@ impl<'a> Builder<'a> {
             );
             evidence.gaps.push(gap(&place, Cause::Refused));
         }
-        if registry.values_cut > 0 {
+        let flaws = [
+            (registry.values_cut, Cause::Cut as fn(u64) -> Cause),
+            (registry.values_changed, Cause::Changed),
+        ];
+        for (values, cause) in flaws.into_iter().filter(|(values, _)| *values > 0) {
             // No event is lost.
             let events = Some(0);
-            evidence
-                .gaps
-                .push(Gap { events, ..gap("values of events", Cause::Cut(registry.values_cut)) });
+            evidence.gaps.push(Gap { events, ..gap("values of events", cause(values)) });
         }
         registry
     }

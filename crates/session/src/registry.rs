@@ -39,6 +39,8 @@ pub(crate) struct Registry {
     names_dropped: u64,
     /// Number of values that were cut or left out, because their events were too large.
     pub(crate) values_cut: u64,
+    /// Number of texts in which NULs were replaced.
+    pub(crate) values_changed: u64,
     /// Damaged parts: offset in the region and length, bytes. Length 0 marks damage that cost
     /// nothing.
     pub(crate) damage: Vec<(u64, u64)>,
@@ -126,6 +128,7 @@ fn walk(
     registry.dropped = field!(r, 0, RegistryControl, dropped, u64_at)?;
     registry.names_dropped = field!(r, 0, RegistryControl, names_dropped, u64_at)?;
     registry.values_cut = field!(r, 0, RegistryControl, values_cut, u64_at)?;
+    registry.values_changed = field!(r, 0, RegistryControl, values_changed, u64_at)?;
     let end = field!(r, 0, RegistryControl, end, u64_at)?;
     let begin = abi::RECORDS_OFF as u64;
     let held = region.held.saturating_sub(begin);

@@ -154,6 +154,7 @@ pub mod registry {
     pub const END_AT: usize = 136;
     pub const DROPPED_AT: usize = 144;
     pub const VALUES_CUT_AT: usize = 160;
+    pub const VALUES_CHANGED_AT: usize = 184;
     pub const NAMES_AT_AT: usize = 168;
     pub const NAMES_REPLACED_AT: usize = 176;
     pub const RECORDS_AT: usize = 192;

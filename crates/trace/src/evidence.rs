@@ -89,6 +89,9 @@ pub enum Cause {
     /// This many values were cut or left out, because their events had no room for all. The events
     /// are there.
     Cut(u64),
+    /// This many texts had NULs, which no text can hold: each was recorded as 0x1a. The events are
+    /// there.
+    Changed(u64),
 }
 
 impl Cause {
@@ -110,6 +113,7 @@ impl Cause {
             Self::Undescribed => "undescribed",
             Self::Unknown => "unknown",
             Self::Cut(_) => "cut",
+            Self::Changed(_) => "changed",
         }
     }
 

@@ -67,6 +67,8 @@ pub(crate) struct Sum {
     pub(crate) events: u64,
     pub(crate) values: u64,
     pub(crate) cut: u64,
+    /// Texts with NULs, of fields and of spans.
+    pub(crate) changed: u64,
 }
 
 /// The events that a session may lack.
@@ -88,6 +90,7 @@ impl Sum {
         self.events += other.events;
         self.values += other.values;
         self.cut += other.cut;
+        self.changed += other.changed;
     }
 }
 
@@ -296,6 +299,7 @@ impl Judge<'_> {
         self.sum.values += wanted.fields.len() as u64;
         self.sum.cut +=
             left_out + texts.all.iter().filter(|text| text.kept.is_some()).count() as u64;
+        self.sum.changed += texts.all.iter().filter(|text| text.has_nul).count() as u64;
         Ok(())
     }
 
@@ -318,9 +322,9 @@ impl Judge<'_> {
                     .context("SPAN: no text")?;
                 self.learn(span, id);
                 let known = self.ids.get(&span);
-                let is_right =
-                    wanted.span_text.as_ref().is_some_and(|expected| is_span_text(expected, text));
-                ensure!(is_right, "SPAN: {text:?}, expected {:?}", wanted.span_text);
+                let expected = wanted.span_text.as_ref().context("SPAN: it has no text")?;
+                ensure!(is_span_text(expected, text), "SPAN: {text:?}, expected {expected:?}");
+                self.sum.changed += u64::from(has_nul(expected, text));
                 ensure!(
                     known == Some(&id),
                     "SPAN: id {id}, but the span that it was in has {known:?}"
@@ -385,6 +389,8 @@ struct Text {
     name: String,
     len: usize,
     kept: Option<usize>,
+    /// There was a NUL in what was kept.
+    has_nul: bool,
 }
 
 #[derive(Default)]
@@ -395,10 +401,11 @@ struct Texts {
 impl Texts {
     fn check(&mut self, name: &str, expected: &str, found: &Json) -> Result<()> {
         let found = text_of(found).with_context(|| format!("WRONG: field {name} is {found:?}"))?;
-        let expected = stored(expected);
+        let (given, expected) = (expected, stored(expected));
         let len = expected.len();
         if found == expected {
-            self.all.push(Text { name: name.into(), len, kept: None });
+            let has_nul = has_nul(given, found);
+            self.all.push(Text { name: name.into(), len, kept: None, has_nul });
             return Ok(());
         }
         let begins = found.strip_suffix(CUT).filter(|kept| expected.starts_with(kept));
@@ -407,7 +414,8 @@ impl Texts {
             ensure!(!is_part, "CUT WITHOUT A MARK: {name}, {} bytes of {len}", found.len());
             bail!("WRONG: field {name} is {found:?}, expected {expected:?}");
         };
-        self.all.push(Text { name: name.into(), len, kept: Some(kept.len()) });
+        let has_nul = has_nul(given, found);
+        self.all.push(Text { name: name.into(), len, kept: Some(kept.len()), has_nul });
         Ok(())
     }
 
@@ -463,7 +471,7 @@ fn plain(name: &str) -> String {
 /// that is too long.
 pub(crate) fn is_span_text(expected: &str, found: &str) -> bool {
     // The table of open spans keeps NULs.
-    let found = &*stored(found);
+    let (expected, found) = (&*stored(expected), &*stored(found));
     // A target that is cut leaves no room for the name.
     let found = found.strip_suffix("::").filter(|target| target.ends_with(CUT)).unwrap_or(found);
     if expected == found {
@@ -471,6 +479,14 @@ pub(crate) fn is_span_text(expected: &str, found: &str) -> bool {
     }
     let kept = found.strip_suffix('}').unwrap_or(found).strip_suffix(CUT);
     kept.is_some_and(|kept| expected.len() > SPAN_ROOM && expected.starts_with(kept))
+}
+
+/// Returns true if a NUL was in what is there of the text.
+fn has_nul(expected: &str, found: &str) -> bool {
+    let found = found.strip_suffix('}').unwrap_or(found);
+    let kept = found.strip_suffix(CUT).unwrap_or(found).len();
+    // A NUL and what replaces it have one byte each.
+    expected.as_bytes()[..kept.min(expected.len())].contains(&0)
 }
 
 /// The texts that show the number or truth.

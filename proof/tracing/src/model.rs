@@ -141,7 +141,7 @@ impl Model {
         model
     }
 
-    /// The text by which events show the span: the values that it was given, in the order in which
+    /// The text by which events show the span, but for NULs: the values that it was given, in the order in which
     /// they were given, and those of each record in the order in which the callsite has its fields.
     pub(crate) fn text(&self, shape: &Shape, span: Span) -> String {
         let made = &self.spans[span];
@@ -154,10 +154,8 @@ impl Model {
         // The table has 0x1f between target, name and fields.
         let head = format!("{}::{}", site.target, site.name.as_deref().unwrap_or_default());
         let head = stored(&head).replace('\u{1f}', "\u{1a}");
-        let values: Vec<String> = given
-            .iter()
-            .map(|(at, text)| format!("{}={text}", stored(&site.fields[*at].name)))
-            .collect();
+        let values: Vec<String> =
+            given.iter().map(|(at, text)| format!("{}={text}", site.fields[*at].name)).collect();
         if values.is_empty() { head } else { format!("{head}{{{}}}", values.join(" ")) }
     }
 }
@@ -449,7 +447,7 @@ fn given(site: &Site, key: u64, places: impl Iterator<Item = usize>) -> Vec<(usi
         Expected::Signed(value) => value.to_string(),
         Expected::Float(value) => format!("{value:?}"),
         Expected::Bool(value) => value.to_string(),
-        Expected::Text(text) => stored(&text),
+        Expected::Text(text) => text,
     };
     places.map(|at| (at, shown(at))).collect()
 }

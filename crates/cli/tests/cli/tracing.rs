@@ -25,6 +25,9 @@ fn recorder() {
     if how == "cut" {
         tracing::info!(body = "b".repeat(5000), user = "ada", "long");
     }
+    if how == "changed" {
+        tracing::info!(user = "a\0da", "nul");
+    }
     std::process::abort();
 }
 
@@ -116,4 +119,15 @@ fn cut_values_are_reported() {
     let body = last["body"].as_str().expect("a text");
     assert!(body.len() > 3000 && body.ends_with("b…") && last["user"] == "ada");
     place.run(&["report", "app", "--last", "1"]).has_status(0);
+}
+
+#[test]
+fn texts_in_which_a_nul_became_another_byte_are_reported() {
+    let place = recorded("changed");
+    let report = place.run(&["report", "app", "--strict"]);
+    report.has_status(3).says("no event lost, 1 text changed");
+    report.says("values of events: changed (1 text: NUL became 0x1a)");
+    let inspect = place.ok(&["inspect", "app"]);
+    assert!(inspect.contains("1 text with NUL, each of which became 0x1a"), "{inspect}");
+    assert_eq!(found(&place, &["app"]).pop().expect("an event")["user"], "a\u{1a}da");
 }

@@ -49,8 +49,8 @@ impl Form {
     pub(super) const HAS_SPAN: Self = Self(1);
     /// The message is the name of the event, and no field.
     pub(super) const IS_NAMED: Self = Self(2);
-    /// Values were cut or left out. No class has this fact.
-    pub(super) const HAS_LOST: Self = Self(4);
+    /// Values are not as they were given. No class has this fact.
+    pub(super) const HAS_FLAWS: Self = Self(4);
 
     #[inline(always)]
     pub(super) fn set(&mut self, fact: Self) {
@@ -63,6 +63,6 @@ impl Form {
 
     /// Returns the facts that choose a class.
     pub(super) fn of_class(self) -> Self {
-        Self(self.0 & !Self::HAS_LOST.0)
+        Self(self.0 & !Self::HAS_FLAWS.0)
     }
 }

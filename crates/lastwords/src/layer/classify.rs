@@ -11,7 +11,7 @@ use super::threads;
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::in_span;
-use crate::record::slot::{self, RecorderSlot};
+use crate::record::slot::{Flaws, RecorderSlot};
 use crate::session::desc::{EventDesc, FieldDesc, FieldType};
 
 /// Largest number of classes of a site beyond those that its fields need if each has one type.
@@ -82,10 +82,10 @@ fn record_in_any(payload: &mut Payload) -> Result<Timed, TooMany> {
         Some(class) => class,
         None => add(site, payload)?,
     };
-    let lost = payload.lost;
+    let flaws = payload.flaws;
     let bytes = payload.finish(&class.shape);
-    if lost > 0 {
-        record_counting(class, bytes, lost);
+    if flaws != Flaws::default() {
+        record_counting(class, bytes, flaws);
     } else if let Some((slot, id)) = class.callsite.only() {
         return Ok(dispatch::record_bytes(slot, id, bytes).then_some(slot));
     } else if class.callsite.enabled() != 0 {
@@ -94,12 +94,12 @@ fn record_in_any(payload: &mut Payload) -> Result<Timed, TooMany> {
     Ok(None)
 }
 
-/// Records an event whose values were cut or left out, and counts them once in each session that
-/// takes the event.
+/// Records an event of which values are not as they were given, and counts them once in each
+/// session that takes the event.
 #[cold]
 #[inline(never)]
-fn record_counting(class: &'static Class, bytes: &[u8], lost: u32) {
-    class.record(bytes, &mut slot::once_a_session(lost));
+fn record_counting(class: &'static Class, bytes: &[u8], flaws: Flaws) {
+    class.record(bytes, &mut flaws.count());
 }
 
 /// Adds a class for the payload: the newest one whose fields have the same types, with this event's

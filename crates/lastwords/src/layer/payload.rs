@@ -16,6 +16,8 @@ use super::site::Site;
 use crate::process::cut_len;
 use crate::record::encode::CUT;
 use crate::record::encode::writer::has_no_nul;
+use crate::record::in_span::Shown;
+use crate::record::slot::Flaws;
 
 /// Largest size of a payload, in bytes. In memory, less than 4096 bytes are from the payload's
 /// start to its last field: a CPU that loads a field waits for stores whose addresses differ from
@@ -43,8 +45,8 @@ pub(super) struct Payload {
     pub(super) is_full: bool,
     /// All values are recorded as text.
     is_text: bool,
-    /// Number of values that were cut or left out.
-    pub(super) lost: u32,
+    /// Values that are not as they were given. If there are any, [`Form::HAS_FLAWS`] is set.
+    pub(super) flaws: Flaws,
     /// Fields below this index may take the shortest way: those in the first word of the
     /// signature, or none.
     usual: usize,
@@ -77,7 +79,7 @@ impl Payload {
             form: Form(0),
             is_full: false,
             is_text: false,
-            lost: 0,
+            flaws: Flaws::default(),
             usual: site.usual,
             share: None,
             text_end: END,
@@ -152,20 +154,22 @@ impl Payload {
     }
 
     /// Appends the span in which an event happened: its text, and its id. `write` writes the text
-    /// into the room by [`show`](super::span_text::show), and returns its length and the id; none
-    /// if the event is in no span.
+    /// into the room by [`show`](super::span_text::show); none if the event is in no span.
     #[inline]
-    pub(super) fn span(&mut self, write: impl FnOnce(&mut ShownRoom) -> Option<(usize, u64)>) {
+    pub(super) fn span(&mut self, write: impl FnOnce(&mut ShownRoom) -> Option<Shown>) {
         // There always is room: see `END`.
         let Some(room) = self.bytes.get_mut(self.len..).and_then(|room| room.first_chunk_mut())
         else {
             return;
         };
-        let Some((len, id)) = write(room) else { return };
+        let Some(Shown { len, id, is_changed }) = write(room) else { return };
         self.len += len;
         self.put(&[0], ROOM);
         self.number(id);
         self.form.set(Form::HAS_SPAN);
+        if is_changed {
+            self.count_changed();
+        }
     }
 
     /// Begins the value of a field. Returns false if the field must not be recorded: the
@@ -263,8 +267,15 @@ impl Payload {
 
     #[cold]
     fn count_lost(&mut self) {
-        self.lost += 1;
-        self.form.set(Form::HAS_LOST);
+        self.flaws.cut += 1;
+        self.form.set(Form::HAS_FLAWS);
+    }
+
+    /// Counts a text in which NULs were replaced.
+    #[cold]
+    fn count_changed(&mut self) {
+        self.flaws.changed += 1;
+        self.form.set(Form::HAS_FLAWS);
     }
 
     /// Notes that a value found no room.
@@ -300,6 +311,7 @@ impl Payload {
         let text = self.values(start);
         if if text.len() < 8 { text.contains(&0) } else { !has_no_nul(text) } {
             replace_nuls(&mut self.bytes[start..self.len]);
+            self.count_changed();
         }
         match self.put(&[0], END) {
             true => self.end(index, start, Type::Text),

@@ -15,7 +15,7 @@ use super::shares;
 use super::shown::ShownRoom;
 use super::site::{self, Kind, Site};
 use super::span_text::{self, NewSpan, SpanText};
-use crate::record::in_span;
+use crate::record::in_span::{self, Shown};
 use crate::record::spans::{self, By, Hint, NO_HINT};
 
 /// Returns the span that contains an event or a new span: the named one, otherwise the innermost of
@@ -125,21 +125,23 @@ fn put_span(
         let listed = spans::read_text(key, entry_of(known), |words, len| {
             span_text::show(&site.span_head, words, len, room)
         });
-        let len = listed.or_else(|| Some(span_text::show(&open()?.span_head, &[], 0, room)))?;
-        Some((len, key))
+        let shown = listed.or_else(|| Some(span_text::show(&open()?.span_head, &[], 0, room)))?;
+        let (len, is_changed) = shown;
+        Some(Shown { len, id: key, is_changed })
     });
 }
 
 /// Shows the innermost span of this thread, whatever recorder it is of: see
 /// [`in_span::Show`]. A span that is in no table is shown by its name, if this thread made it.
-fn show_innermost(room: &mut ShownRoom) -> Option<(usize, u64)> {
+fn show_innermost(room: &mut ShownRoom) -> Option<Shown> {
     let (owner, id, known) = current::innermost()?;
     let key = Domain::numbered(owner).key(id);
     let listed = spans::read_text(key, entry_of(known), |words, len| {
         span_text::show_listed(words, len, room)
     });
-    let len = listed.or_else(|| Some(span_text::show(&known?.site.span_head, &[], 0, room)))?;
-    Some((len, key))
+    let shown = listed.or_else(|| Some(span_text::show(&known?.site.span_head, &[], 0, room)))?;
+    let (len, is_changed) = shown;
+    Some(Shown { len, id: key, is_changed })
 }
 
 /// Returns the site of new spans from the callsite.

@@ -27,9 +27,9 @@ pub(super) struct SpanHead {
 }
 
 impl SpanHead {
-    /// Makes the texts, which are never freed. A separator in a name is replaced.
+    /// Makes the texts, which are never freed. Separators and NULs in names are replaced.
     pub(super) fn leak(target: &str, name: &str) -> Self {
-        let [target, name] = &[target, name].map(|part| part.replace('\x1f', "\x1a"));
+        let [target, name] = &[target, name].map(|part| part.replace(['\x1f', '\0'], "\x1a"));
         let in_table: &'static str = String::leak(format!("{target}\x1f{name}\x1f"));
         let fits = in_table.len() <= TEXT_LEN - CUT.len();
         let mut shown = format!("{target}::{name}");
@@ -39,7 +39,7 @@ impl SpanHead {
             shown.truncate(cut(&shown, most).len());
             shown.push_str(CUT);
         }
-        let shown = String::leak(shown.replace('\0', "\x1a") + "{");
+        let shown = String::leak(shown + "{");
         Self { in_table, shown, fields_at: if fits { in_table.len() } else { TEXT_LEN } }
     }
 
@@ -276,12 +276,17 @@ impl Visit for NewSpan<'_> {
     }
 }
 
-/// Writes a span's text as events show it, `target::name{fields}`, and returns its length. `words`
-/// has the table's text, of `len` bytes.
+/// Writes a span's text as events show it, `target::name{fields}`. `words` has the table's text, of
+/// `len` bytes. Returns the length of what is written, and whether a NUL was replaced.
 #[inline]
-pub(super) fn show(head: &SpanHead, words: &[AtomicU64], len: usize, to: &mut ShownRoom) -> usize {
+pub(super) fn show(
+    head: &SpanHead,
+    words: &[AtomicU64],
+    len: usize,
+    to: &mut ShownRoom,
+) -> (usize, bool) {
     if len <= head.fields_at {
-        return show_head(head, to) - 1;
+        return (show_head(head, to) - 1, false);
     }
     // The text is one byte longer here in front of the fields. Each word is written as it is,
     // because a CPU waits where it reads parts of several stores that it has just made.
@@ -300,14 +305,15 @@ pub(super) fn show(head: &SpanHead, words: &[AtomicU64], len: usize, to: &mut Sh
         replace_nuls(&mut to[start..len + 1]);
     }
     to[len + 1].write(b'}');
-    len + 2
+    (len + 2, nuls != 0)
 }
 
 /// Does what [`show`] does for a span whose head is not known.
-pub(super) fn show_listed(words: &[AtomicU64], len: usize, to: &mut ShownRoom) -> usize {
-    let (mut at, mut separators, mut has_fields) = (0, 0, false);
+pub(super) fn show_listed(words: &[AtomicU64], len: usize, to: &mut ShownRoom) -> (usize, bool) {
+    let (mut at, mut separators, mut has_fields, mut is_changed) = (0, 0, false, false);
     let mut put = |bytes: &[u8]| {
         for byte in bytes {
+            is_changed |= *byte == 0;
             to[at].write(if *byte == 0 { INNER_NUL } else { *byte });
             at += 1;
         }
@@ -327,7 +333,7 @@ pub(super) fn show_listed(words: &[AtomicU64], len: usize, to: &mut ShownRoom) -
     if has_fields {
         put(b"}");
     }
-    at
+    (at, is_changed)
 }
 
 /// Writes a word of the table's text, and returns it. Its lowest byte is the first.
@@ -385,14 +391,17 @@ mod tests {
             .map(|word| AtomicU64::new(u64::from_ne_bytes(*word)))
             .collect();
         let mut room = [MaybeUninit::new(b'?'); SHOWN_LEN];
-        let len = show(&head, &words, text.len(), &mut room);
+        let (len, is_changed) = show(&head, &words, text.len(), &mut room);
         let bytes = |room: &ShownRoom, len| -> Vec<u8> {
             // SAFETY: all bytes of the rooms are initialised.
             room[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect()
         };
         let shown = bytes(&room, len);
-        let len = show_listed(&words, text.len(), &mut room);
+        let fields = text.splitn(3, |byte| *byte == 0x1f).nth(2).unwrap_or_default();
+        assert_eq!(is_changed, fields.contains(&0), "{fields:?}");
+        let (len, is_changed) = show_listed(&words, text.len(), &mut room);
         assert_eq!(bytes(&room, len), shown, "without the head");
+        assert_eq!(is_changed, text.contains(&0), "{text:?}");
         (shown, text.to_vec())
     }
 

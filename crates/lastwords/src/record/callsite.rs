@@ -20,7 +20,7 @@ use crate::record::encode::{Given, Pieces, Site, Values};
 use crate::record::filter::{Ask, Bound, BoundCondition, Found, Question, SiteFilters};
 use crate::record::hiding;
 use crate::record::signature;
-use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
+use crate::record::slot::{self, Flaws, MAX_SLOTS, RecorderSlot, SLOTS};
 use crate::record::takes;
 use crate::session::desc::{EventDesc, FieldDesc};
 use crate::session::registry::{Busy, MOST_IDS};
@@ -563,15 +563,17 @@ pub(super) fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(
             let mut buffer = [0; ON_STACK];
             let mut pieces = Pieces::new(&mut buffer);
             values.pieces(&mut pieces);
+            let flaws = Flaws { cut: values.cut(), changed: pieces.changed() };
             match pieces.finish() {
-                Some(parts) => hiding::record(site, desc, parts, values.cut()),
+                Some(parts) => hiding::record(site, desc, parts, flaws),
                 None => takes::count_unregistered(Some(desc), 0),
             }
         }
         Some(site) => {
             let ask =
                 &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &values);
-            let mut count = slot::once_a_session(values.cut());
+            // The texts that are changed are counted where they are written.
+            let mut count = Flaws { cut: values.cut(), changed: 0 }.count();
             site.each_slot(desc, ask, &mut |slot, id| {
                 record_to(slot, id, values);
                 count(slot);

@@ -295,9 +295,9 @@ fn record_unusual<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     let mut buffer = [0; 2048];
     let mut bytes = Bytes::new(&mut buffer);
     values.write(&mut bytes);
+    let changed = bytes.changed();
     match bytes.finish() {
-        // The stream counts the event if it is lost.
-        Some(payload) => _ = slot.channel.record_parts(id, &[payload]),
+        Some(payload) => record_changed(slot, id, &[payload], changed),
         None => record_pieces(slot, id, values),
     }
 }
@@ -307,8 +307,17 @@ fn record_pieces<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     let mut buffer = [0; 1024];
     let mut pieces = Pieces::new(&mut buffer);
     values.pieces(&mut pieces);
+    let changed = pieces.changed();
     match pieces.finish() {
-        Some(parts) => _ = slot.channel.record_parts(id, parts),
+        Some(parts) => record_changed(slot, id, parts, changed),
         None => slot.count(LOST_TOO_BIG),
+    }
+}
+
+/// Records the parts of a payload, and counts the texts in which NULs were replaced.
+fn record_changed(slot: &'static RecorderSlot, id: u16, parts: &[&[u8]], changed: u32) {
+    // The stream counts the event if it is lost.
+    if slot.channel.record_parts(id, parts).is_ok() && changed > 0 {
+        slot.session.regions.registry.count_changed(changed);
     }
 }

@@ -10,7 +10,7 @@ use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::encode::{Parts, memory};
 use crate::record::hiding;
-use crate::record::slot::RecorderSlot;
+use crate::record::slot::{Flaws, RecorderSlot};
 use crate::record::takes;
 use crate::session::desc::EventDesc;
 
@@ -171,7 +171,9 @@ fn each_slot<P: AsRef<[u8]>>(
         return record(slot, id);
     }
     match described(site, describe) {
-        Some(desc) if site.hides_fields(desc) => hiding::record(site, desc, payload.0, 0),
+        Some(desc) if site.hides_fields(desc) => {
+            hiding::record(site, desc, payload.0, Flaws::default())
+        }
         Some(desc) => {
             site.each_slot(desc, &mut |question, slot| question.answer(slot, &payload), record)
         }

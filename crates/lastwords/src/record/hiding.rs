@@ -14,7 +14,7 @@ use crate::record::callsite::Callsite;
 use crate::record::dispatch::record_to;
 use crate::record::encode::{Out as _, Parts, Pieces};
 use crate::record::filter::Question;
-use crate::record::slot::{self, RecorderSlot};
+use crate::record::slot::{Flaws, RecorderSlot};
 use crate::record::takes;
 use crate::session::desc::{EventDesc, FieldDesc, FieldType};
 use crate::session::hidden::{self, Hashing, Mark, Way};
@@ -31,7 +31,7 @@ pub(crate) fn record<P: AsRef<[u8]>>(
     site: &'static Callsite,
     desc: &'static EventDesc,
     parts: &[P],
-    cut: u32,
+    flaws: Flaws,
 ) {
     // A rule that is added meanwhile is for later events: payload and description must agree.
     let turn = hidden::turn();
@@ -44,19 +44,19 @@ pub(crate) fn record<P: AsRef<[u8]>>(
     let (Some(()), Some((site, desc)), Some(parts)) = (is_whole, hidden, pieces.finish()) else {
         return takes::count_unregistered(Some(desc), 0);
     };
-    record_parts(site, desc, parts, cut);
+    record_parts(site, desc, parts, flaws);
 }
 
-/// Records a payload in each slot that takes the event. `cut` of its values were cut.
+/// Records a payload in each slot that takes the event.
 pub(super) fn record_parts(
     site: &'static Callsite,
     desc: &'static EventDesc,
     parts: &[&[u8]],
-    cut: u32,
+    flaws: Flaws,
 ) {
     let payload = Parts(parts);
     let ask = &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &payload);
-    let mut count = slot::once_a_session(cut);
+    let mut count = flaws.count();
     site.each_slot(desc, ask, &mut |slot, id| {
         record_to(slot, id, payload);
         count(slot);

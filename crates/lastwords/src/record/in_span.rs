@@ -10,6 +10,7 @@ use lastwords_abi::spans::TEXT_LEN;
 
 use crate::record::callsite::{self, Callsite, record_cold};
 use crate::record::encode::{Given, Out as _, Pieces, Site, Values};
+use crate::record::slot::Flaws;
 use crate::record::{hiding, signature, takes};
 use crate::session::desc::{EventDesc, FieldDesc, FieldType};
 
@@ -20,9 +21,20 @@ pub(crate) const SHOWN_LEN: usize = TEXT_LEN + 16;
 /// Room for a span's text in an event.
 pub(crate) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
 
-/// Writes the text of the span in which this thread is, without NULs. Returns its length and the
-/// key of the span; none if the text is not known. Async-signal-safe.
-pub(crate) type Show = fn(&mut ShownRoom) -> Option<(usize, u64)>;
+/// The text of a span that was written into a [`ShownRoom`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown {
+    /// Bytes of the text.
+    pub(crate) len: usize,
+    /// The key of the span.
+    pub(crate) id: u64,
+    /// NULs in the text were replaced.
+    pub(crate) is_changed: bool,
+}
+
+/// Writes the text of the span in which this thread is, without NULs; none if the text is not
+/// known. Async-signal-safe.
+pub(crate) type Show = fn(&mut ShownRoom) -> Option<Shown>;
 
 /// The fields that an event in a span has after its own.
 pub(crate) const FIELDS: [FieldDesc; 2] = [
@@ -84,15 +96,17 @@ fn record_with<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, 
     let shown = SHOW.get().and_then(|show| show(&mut room));
     let mut buffer = [0; 1024];
     let mut pieces = Pieces::new(&mut buffer);
-    if let Some((len, id)) = shown {
+    if let Some(Shown { len, id, is_changed }) = shown {
         values.pieces(&mut pieces);
         // SAFETY: `show` has initialised the bytes.
         pieces.source(unsafe { text(&room, len) });
         pieces.raw(&[0]);
         pieces.scalar(id, 8);
+        let changed = pieces.changed() + u32::from(is_changed);
+        let flaws = Flaws { cut: values.cut(), changed };
         if let Some(parts) = pieces.finish() {
             let signature = const { signature::from_both(V::FIELDS, &FIELDS) };
-            return record_parts(site, V::DESC, signature, parts, values.cut());
+            return record_parts(site, V::DESC, signature, parts, flaws);
         }
     }
     record_cold::<S, V, W>(site, values);
@@ -104,13 +118,13 @@ fn record_parts(
     desc: &'static EventDesc,
     signature: u32,
     parts: &[&[u8]],
-    cut: u32,
+    flaws: Flaws,
 ) {
     let Some((site, desc)) = site.followed_by(&FIELDS, desc, signature) else {
         return takes::count_unregistered(Some(desc), 0);
     };
     match site.hides_fields(desc) {
-        true => hiding::record(site, desc, parts, cut),
-        false => hiding::record_parts(site, desc, parts, cut),
+        true => hiding::record(site, desc, parts, flaws),
+        false => hiding::record_parts(site, desc, parts, flaws),
     }
 }

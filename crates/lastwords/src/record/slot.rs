@@ -105,16 +105,31 @@ impl RecorderSlot {
     }
 }
 
-/// Returns a function that counts `values` that were cut or left out, once in each session. It is
-/// called for each slot that takes the event; those of a session follow each other.
-pub(crate) fn once_a_session(values: u32) -> impl FnMut(&'static RecorderSlot) {
-    let mut last: Option<&'static SessionShared> = None;
-    move |slot| {
-        let is_counted = last.is_some_and(|last| std::ptr::eq(last, slot.session));
-        if values > 0 && !is_counted {
-            slot.session.regions.registry.count_cut(values);
+/// How many values of an event are not recorded as they were given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Flaws {
+    /// Values that were cut or left out.
+    pub(crate) cut: u32,
+    /// Texts in which NULs were replaced.
+    pub(crate) changed: u32,
+}
+
+impl Flaws {
+    /// Returns a function that counts them once in each session. It is called for each slot that
+    /// takes the event; those of a session follow each other.
+    pub(crate) fn count(self) -> impl FnMut(&'static RecorderSlot) {
+        let mut last: Option<&'static SessionShared> = None;
+        move |slot| {
+            let is_counted = last.is_some_and(|last| std::ptr::eq(last, slot.session));
+            let registry = &slot.session.regions.registry;
+            if self.cut > 0 && !is_counted {
+                registry.count_cut(self.cut);
+            }
+            if self.changed > 0 && !is_counted {
+                registry.count_changed(self.changed);
+            }
+            last = Some(slot.session);
         }
-        last = Some(slot.session);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::common::{plain, start};
 use crate::support;
-use crate::support::{lines, lines_after};
+use crate::support::{changed_texts, lines, lines_after};
 use lastwords::context::UserContext;
 use lastwords::{ChannelConfig, FieldType, Session, event, hex, mark};
 
@@ -108,6 +108,16 @@ fn inner_nuls_become_sub() {
         }
     }
     assert_eq!(lines(&folder), expected);
+    assert_eq!(changed_texts(&folder), expected.len() as u64);
+    let (whole, nul) = (Some("whole"), "a\0b".to_owned());
+    event!(t3, "others", s = whole, o = Some(nul.as_str()), c = b"\0\0", n = [0u8; 9]);
+    event!(t3, "sub", s = "a real \x1a is as it was");
+    assert_eq!(changed_texts(&folder), expected.len() as u64 + 1, "an option of text");
+    // Two texts of each event in each of two forms: in one piece, and in several.
+    let long = "x".repeat(3000);
+    event!(t3, "two", a = nul, b = ?nul.as_bytes(), c = "\0\0", d = "none");
+    event!(t3, "long", a = long, b = nul, c = "\0\0");
+    assert_eq!(changed_texts(&folder), expected.len() as u64 + 5);
 }
 
 #[test]

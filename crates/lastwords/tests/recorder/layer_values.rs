@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{child_dir, plain, start};
 use crate::support;
-use crate::support::{child, cut_values, open_spans};
+use crate::support::{changed_texts, child, cut_values, open_spans};
 use lastwords::{ChannelConfig, Session};
 use tracing::field::Empty;
 use tracing::{Dispatch, error, info, info_span};
@@ -308,6 +308,31 @@ fn shares_are_fair() {
             assert_eq!(cut_values(folder), cut);
         }
         assert!(cut > 50);
+    });
+}
+
+/// A text ends at its first NUL, so that each NUL inside is replaced. Such texts are counted, in
+/// fields and in the spans of events.
+#[test]
+fn texts_with_nuls_are_counted() {
+    alone!();
+    with_each(|folder| {
+        info!(a = "plain", b = "\x1a", "no NUL");
+        assert_eq!(changed_texts(folder), 0);
+        info!(a = "x\0y", b = %"long enough for words\0", c = ?"escaped\0", d = 0, "fields");
+        assert_eq!(changed_texts(folder), 2);
+        assert!(lines(folder).pop().expect("an event").contains("a=\"x\\u{1a}y\""));
+        info!("a message {}", "with\0 one");
+        assert_eq!(changed_texts(folder), 3);
+        let span = info_span!("outer", who = %"a\0da");
+        let new = changed_texts(folder);
+        assert!(new > 3, "the event of the new span: {new}");
+        span.in_scope(|| info!("inside"));
+        assert_eq!(changed_texts(folder), new + 1, "the text of the span");
+        span.in_scope(|| lastwords::event!(layer, "inside", a = "\0", b = 0));
+        assert_eq!(changed_texts(folder), new + 3, "the text of the span and a field");
+        info!(a = "\0".repeat(5000), "cut too");
+        assert_eq!((changed_texts(folder), cut_values(folder)), (new + 4, 1));
     });
 }
 

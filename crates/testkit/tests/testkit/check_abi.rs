@@ -157,6 +157,7 @@ fn the_registry() {
         l::DROPPED_AT => r::CONTROL_OFF + offset_of!(C, dropped), l::RECORDS_AT => r::RECORDS_OFF,
         l::VALUES_CUT_AT => r::CONTROL_OFF + offset_of!(C, values_cut), l::NAMES_AT_AT => r::CONTROL_OFF + offset_of!(C, names_at),
         l::NAMES_REPLACED_AT => r::CONTROL_OFF + offset_of!(C, names_replaced),
+        l::VALUES_CHANGED_AT => r::CONTROL_OFF + offset_of!(C, values_changed),
         l::RECORD_HEADER_LEN => size_of::<H>(), l::RECORD_LEN_AT => offset_of!(H, len), l::RECORD_KIND_AT => offset_of!(H, kind),
         l::RECORD_FLAGS_AT => offset_of!(H, flags), l::RECORD_CHECK_AT => offset_of!(H, check),
         l::EVENT => r::KIND_EVENT, l::CONTEXT => r::KIND_CONTEXT, l::MODULE => r::KIND_MODULE, l::ENV => r::KIND_ENV,

@@ -117,7 +117,8 @@ impl Lost {
 
 /// Returns a line for each ring and reason. If that is too many, those of all rings are added up.
 fn lines(account: &Account<'_>) -> Vec<String> {
-    let has_own_line = |gap: &&Gap| matches!(gap.cause, Cause::Cut(_) | Cause::Unknown);
+    let has_own_line =
+        |gap: &&Gap| matches!(gap.cause, Cause::Cut(_) | Cause::Changed(_) | Cause::Unknown);
     let gaps = account.evidence.gaps.iter().filter(|gap| !has_own_line(gap)).map(|gap| Lost {
         stream: gap.stream,
         why: why(gap),
@@ -140,8 +141,16 @@ fn lines(account: &Account<'_>) -> Vec<String> {
     let cut = account.cut();
     let cut = (cut > 0)
         .then(|| format!("{} cut, because the events had no room for all", count(cut, "value")));
-    let lines =
-        all.iter().map(|lost| lost.line(account)).chain(unknown(account)).chain(cut).chain(faults);
+    let changed = account.changed();
+    let changed = (changed > 0)
+        .then(|| format!("{} with NUL, each of which became 0x1a", count(changed, "text")));
+    let lines = all
+        .iter()
+        .map(|lost| lost.line(account))
+        .chain(unknown(account))
+        .chain(cut)
+        .chain(changed)
+        .chain(faults);
     lines.chain(remarks(&account.evidence.notes)).collect()
 }
 
@@ -199,6 +208,7 @@ fn why(gap: &Gap) -> String {
         Cause::Undescribed => "unreadable, because nothing describes them".to_owned(),
         Cause::Unknown => because("of which something is not known"),
         Cause::Cut(_) => "with values that were cut, because there was no room for all".to_owned(),
+        Cause::Changed(_) => "with texts in which NUL became 0x1a".to_owned(),
     }
 }
 

@@ -153,6 +153,7 @@ impl<'h> Watch<'h> {
         self.spans.clone_from(&account.spans);
         self.check_gaps(&account, is_first);
         self.lose("events had no room for all values", "values", account.cut(), false);
+        self.lose("NUL became 0x1a", "texts", account.changed(), false);
         self.lose(
             "there was no room in the registry",
             "descriptions of events",
@@ -208,9 +209,12 @@ impl<'h> Watch<'h> {
     /// be counted.
     fn check_gaps(&mut self, account: &Account<'_>, is_first: bool) {
         let is_uncounted = |cause: Cause| match cause {
-            Cause::Discarded | Cause::TooBig | Cause::Refused | Cause::InFlight | Cause::Cut(_) => {
-                false
-            }
+            Cause::Discarded
+            | Cause::TooBig
+            | Cause::Refused
+            | Cause::InFlight
+            | Cause::Cut(_)
+            | Cause::Changed(_) => false,
             Cause::Overwritten | Cause::Cleared | Cause::Consumed | Cause::Dropped => !is_first,
             _ => true,
         };

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::writer::runs;
 use super::{Field, Out, Pieces, as_short, copied, short, text};
 use crate::session::desc::FieldType;
 
@@ -192,7 +191,7 @@ impl Field for Joined<'_> {
 
     #[inline]
     fn write(&self, out: &mut impl Out) {
-        self.0.iter().flat_map(|part| runs(part.as_bytes())).for_each(|run| out.raw(run));
+        self.0.iter().for_each(|part| out.part_of_text(part.as_bytes()));
         out.raw(&[0]);
     }
 

@@ -19,10 +19,14 @@ pub trait Out {
     fn raw(&mut self, bytes: &[u8]);
     /// Writes text and its NUL. A NUL inside becomes 0x1a.
     fn text(&mut self, bytes: &[u8]) {
+        self.part_of_text(bytes);
+        self.raw(&[0]);
+    }
+    /// Writes text without its NUL. A NUL inside becomes 0x1a.
+    fn part_of_text(&mut self, bytes: &[u8]) {
         for run in runs(bytes) {
             self.raw(run);
         }
-        self.raw(&[0]);
     }
 }
 
@@ -311,6 +315,12 @@ impl<const N: usize> Out for Image<'_, N> {
         self.has_nul |= unsafe { copy_text(bytes, to) };
         self.len += bytes.len() + 1;
     }
+
+    #[inline]
+    fn part_of_text(&mut self, bytes: &[u8]) {
+        self.has_nul |= bytes.contains(&0);
+        self.raw(bytes);
+    }
 }
 
 /// Returns the same value, in a register of its own. Otherwise the compiler loads two neighbouring
@@ -418,11 +428,18 @@ pub(crate) struct Bytes<'a> {
     buffer: &'a mut [u8],
     len: usize,
     full: bool,
+    /// Number of texts in which NULs were replaced.
+    changed: u32,
 }
 
 impl<'a> Bytes<'a> {
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
-        Self { buffer, len: 0, full: false }
+        Self { buffer, len: 0, full: false, changed: 0 }
+    }
+
+    /// Returns the number of texts in which NULs were replaced.
+    pub(crate) fn changed(&self) -> u32 {
+        self.changed
     }
 
     /// Returns the collected bytes, or none if some did not fit.
@@ -450,6 +467,13 @@ impl Out for Bytes<'_> {
             None => self.full = true,
         }
     }
+
+    fn part_of_text(&mut self, bytes: &[u8]) {
+        self.changed += u32::from(bytes.contains(&0));
+        for run in runs(bytes) {
+            self.raw(run);
+        }
+    }
 }
 
 /// Largest number of pieces of a payload.
@@ -474,6 +498,11 @@ impl<'a> Pieces<'a> {
         if self.between.full { None } else { self.pieces.get(..self.len) }
     }
 
+    /// Returns the number of texts in which NULs were replaced.
+    pub(crate) fn changed(&self) -> u32 {
+        self.between.changed
+    }
+
     /// Adds bytes that outlive the call.
     pub(crate) fn source(&mut self, bytes: &'a [u8]) {
         for piece in [self.between.take(), bytes] {
@@ -491,6 +520,7 @@ impl<'a> Pieces<'a> {
     /// Adds text that outlives the call, without its NUL. If the text contains more NULs than there
     /// can be pieces, the payload is too big.
     pub(crate) fn source_text(&mut self, bytes: &'a [u8]) {
+        self.between.changed += u32::from(bytes.contains(&0));
         for run in runs(bytes) {
             if self.between.full {
                 return;
@@ -503,6 +533,10 @@ impl<'a> Pieces<'a> {
 impl Out for Pieces<'_> {
     fn raw(&mut self, bytes: &[u8]) {
         self.between.raw(bytes);
+    }
+
+    fn part_of_text(&mut self, bytes: &[u8]) {
+        self.between.part_of_text(bytes);
     }
 }
 

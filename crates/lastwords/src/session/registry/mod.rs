@@ -85,6 +85,13 @@ impl Registry {
         self.control().values_cut.fetch_add(values.into(), Relaxed);
     }
 
+    /// Counts texts in which NULs were replaced.
+    #[cold]
+    pub(crate) fn count_changed(&self, values: u32) {
+        // Relaxed: the count orders no other memory.
+        self.control().values_changed.fetch_add(values.into(), Relaxed);
+    }
+
     pub(super) fn locked<T>(&self, run: impl FnOnce() -> T) -> Result<T, Busy> {
         locked(&self.control().lock, self.namespaces, run).map_err(|_| Busy)
     }

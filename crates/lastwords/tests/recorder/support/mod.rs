@@ -314,6 +314,15 @@ pub(crate) fn child(name: &str, dir: &Path) -> (ExitStatus, PathBuf) {
 
 /// Returns the number of values that were cut, from the registry's control words.
 pub(crate) fn cut_values(folder: &Path) -> u64 {
+    control_word(folder, 32)
+}
+
+/// Returns the number of texts in which NULs were replaced, from the registry's control words.
+pub(crate) fn changed_texts(folder: &Path) -> u64 {
+    control_word(folder, 56)
+}
+
+fn control_word(folder: &Path, at: usize) -> u64 {
     let registry = std::fs::read(folder.join("registry")).expect("the registry");
-    u64::from_ne_bytes(registry[128 + 32..][..8].try_into().expect("eight bytes"))
+    u64::from_ne_bytes(registry[128 + at..][..8].try_into().expect("eight bytes"))
 }
