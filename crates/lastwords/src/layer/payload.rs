@@ -309,12 +309,17 @@ impl Payload {
             return;
         }
         let text = self.values(start);
-        if if text.len() < 8 { text.contains(&0) } else { !has_no_nul(text) } {
+        let has_nul = if text.len() < 8 { text.contains(&0) } else { !has_no_nul(text) };
+        if has_nul {
             replace_nuls(&mut self.bytes[start..self.len]);
-            self.count_changed();
         }
         match self.put(&[0], END) {
-            true => self.end(index, start, Type::Text),
+            true => {
+                if has_nul {
+                    self.count_changed();
+                }
+                self.end(index, start, Type::Text);
+            }
             false => {
                 self.len = start;
                 self.overflow();
