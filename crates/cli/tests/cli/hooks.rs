@@ -251,6 +251,28 @@ fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
     assert_eq!(as_whom(&place.at("shm/lastwords-1")), "");
 }
 
+/// A core has what its process wrote, and root alone may read it.
+#[test]
+fn cores_are_read_by_nobody_who_could_change_a_file() {
+    let Some(place) = place() else { return };
+    folder(&place.at("places"), 0o755, 0);
+    folder(&place.at("cores"), 0o700, 0);
+    let core = place.at("cores/core.app.1000.0123.7.zst");
+    fs::write(&core, "the process's own bytes").unwrap();
+    fs::set_permissions(&core, Permissions::from_mode(0o600)).unwrap();
+    fs::write(place.at("roots"), "as it was").unwrap();
+    let program = place.at("program");
+    let script = "#!/bin/sh\nid -u\nfor last do :; done\ncat \"$last\"\necho changed > roots\n";
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let collected = unit(&place, "collect", &[("LASTWORDS_PROGRAM", &program)]);
+    let report = place.at("reports").join(core.file_name().unwrap()).join("report");
+    let read = fs::read_to_string(&report).unwrap();
+    assert_eq!(read, "65534\nthe process's own bytes", "{collected:?}");
+    assert_eq!(fs::read_to_string(place.at("roots")).unwrap(), "as it was");
+    is_roots_alone(&place.at("reports"));
+}
+
 /// The core helper's copy of a session has the digits of the session, whose own folder is empty.
 #[test]
 fn a_copy_has_a_report_of_its_own() {
