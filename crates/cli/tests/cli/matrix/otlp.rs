@@ -5,6 +5,7 @@ use super::json;
 use crate::otlp::{Decoded, decode, number};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 /// Attributes of every record besides its fields and contexts.
@@ -97,6 +98,7 @@ pub(super) fn compare_packets(mut truth: Vec<Event>, files: &[PathBuf]) -> Resul
             }
         }
         event.fields.append(&mut event.contexts);
+        number_equal_names(&mut event.fields);
     }
     let mut events = Vec::new();
     for one in &found {
@@ -119,6 +121,16 @@ pub(super) fn compare_packets(mut truth: Vec<Event>, files: &[PathBuf]) -> Resul
     // A line has the records of one trace.
     events.sort_by_key(|event| event.ns);
     compare(truth, &events, true)
+}
+
+/// The keys of a record differ: a context of LTTng may have the name of a field.
+fn number_equal_names(fields: &mut [(String, Value)]) {
+    for at in 1..fields.len() {
+        let before = fields[..at].iter().filter(|(name, _)| *name == fields[at].0).count();
+        if before > 0 {
+            write!(fields[at].0, "_{}", before + 1).expect("a string");
+        }
+    }
 }
 
 /// An event of a kernel.
