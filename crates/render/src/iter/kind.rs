@@ -76,6 +76,8 @@ pub(super) const CONTEXTS: [Scope; 2] = [Scope::CommonContext, Scope::SpecificCo
 
 /// An event class, prepared for reading many events.
 pub(super) struct Class<'t> {
+    /// The number of classes that were prepared before.
+    pub(super) number: usize,
     pub(super) kind: Arc<EventKind>,
     /// The events have times.
     pub(super) is_timed: bool,
@@ -92,7 +94,7 @@ pub(super) struct Class<'t> {
 
 impl<'t> Class<'t> {
     /// Prepares the event class at a position of a stream class.
-    pub(super) fn new(trace: &'t Trace, class: (usize, usize)) -> Option<Self> {
+    pub(super) fn new(trace: &'t Trace, class: (usize, usize), number: usize) -> Option<Self> {
         let stream = trace.class().streams.get(class.0)?;
         let event = stream.events.get(class.1)?;
         let is_ftrace = trace.class().is_ftrace();
@@ -107,6 +109,7 @@ impl<'t> Class<'t> {
         let ids = Bound::new(trace, class, COUNT, find);
         let known = CONTEXTS.map(|scope| ids.nodes(trace, class, scope));
         Some(Self {
+            number,
             kind: Arc::new(EventKind::new(stream, event)),
             is_timed: stream.clock.is_some(),
             ids,

@@ -129,6 +129,8 @@ pub struct Events<'t> {
     kinds: Vec<usize>,
     /// The event classes of each stream class. One is prepared when its first event is read.
     classes: Vec<Vec<Option<Class<'t>>>>,
+    /// The number of event classes that were prepared.
+    prepared: usize,
     values: Values<'t>,
     stop: Option<&'t AtomicBool>,
     around: Around,
@@ -190,6 +192,7 @@ impl<'t> Events<'t> {
             traces,
             kinds,
             classes,
+            prepared: 0,
             merged: 0..0,
             order: if needs_time { Order::Time } else { order },
             readers,
@@ -217,11 +220,12 @@ impl<'t> Events<'t> {
         let trace = self.traces.get(facts.trace)?;
         let place = self.classes.get_mut(*self.kinds.get(stream)?)?.get_mut(due.class)?;
         if place.is_none() {
-            *place = Class::new(trace, (facts.class, due.class));
+            *place = Class::new(trace, (facts.class, due.class), self.prepared);
+            self.prepared = self.prepared.saturating_add(1);
         }
         let class = place.as_ref()?;
         let (_, reader) = self.readers.get_mut(stream)?;
-        Some(EventRef { facts, class, reader, due, values: &mut self.values })
+        Some(EventRef { facts, class, reader, due, values: &mut self.values, ends: [None; 2] })
     }
 
     /// Finds the next event that is selected.
@@ -315,6 +319,8 @@ pub struct EventRef<'e, 't> {
     reader: &'e mut Reader<'t>,
     due: Due,
     values: &'e mut Values<'t>,
+    /// Where the contexts end that were decoded.
+    ends: [Option<u64>; 2],
 }
 
 /// The process and the thread of an event, as far as they are known.
@@ -365,6 +371,14 @@ impl<'t> EventRef<'_, 't> {
         &self.class.kind
     }
 
+    /// Returns the number of the kind. The kinds have the numbers 0, 1, … in the order in which
+    /// [`Events::advance`] met them first, so that a caller can keep what it knows of each kind in a
+    /// list.
+    #[must_use]
+    pub fn kind_number(&self) -> usize {
+        self.class.number
+    }
+
     /// Returns the process and the thread.
     pub fn ids(&mut self) -> Ids<'_> {
         if !self.class.ids.read(self.reader, &self.due, self.values) {
@@ -405,14 +419,22 @@ impl<'t> EventRef<'_, 't> {
     pub fn visit(&mut self, scope: Scope, to: &mut impl Visitor) {
         let mut at = Some(self.due.body);
         let Class { contexts: [common, specific], payload, .. } = self.class;
-        let all = [(CONTEXTS[0], common), (CONTEXTS[1], specific), (Scope::Payload, payload)];
-        for (which, plan) in all {
+        for ((which, plan), end) in CONTEXTS.into_iter().zip([common, specific]).zip(&mut self.ends)
+        {
             let Some(plan) = plan else { continue };
             if which == scope {
                 decode(self.reader, plan, &mut at, to);
+                *end = at;
                 return;
             }
-            decode(self.reader, plan, &mut at, &mut Ignore);
+            if end.is_none() {
+                decode(self.reader, plan, &mut at, &mut Ignore);
+                *end = at;
+            }
+            at = *end;
+        }
+        if let Some(plan) = payload.as_ref().filter(|_| scope == Scope::Payload) {
+            decode(self.reader, plan, &mut at, to);
         }
     }
 
