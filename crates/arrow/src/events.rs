@@ -6,21 +6,43 @@
 //!
 //! [`Selection`]: lastwords_render::select::Selection
 
-use crate::fields::{Scope, Slot, Taken, Taker};
-use crate::rows::{Cell, Rows};
+use crate::fields::{Promoted, Scope, Taker};
+use crate::keyed::Keyed;
+use crate::rows::{Builder, Cell, Nulls, batch};
 use crate::schema::{HEAD, PROMOTED, Table};
+use crate::texts::Texts;
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use lastwords_ctf::Totals;
 use lastwords_ctf::read::Error as Fault;
 use lastwords_render::events::Note;
 use lastwords_render::iter::{EventKind, EventRef, Events};
+use lastwords_render::json::{Fields, Plan};
 use lastwords_trace::class;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Rows of a batch.
 pub const BATCH_ROWS: usize = 16 << 10;
+/// Bytes of the texts of a batch from which on it has no further row.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The positions of columns in the table.
+pub(crate) const CRASH_ID: usize = 0;
+pub(crate) const TRACE: usize = 1;
+pub(crate) const CHANNEL: usize = 2;
+const TS: usize = 3;
+const TIME: usize = 4;
+const BEFORE_END: usize = 5;
+const CPU: usize = 6;
+const TID: usize = 7;
+const PID: usize = 8;
+const COMM: usize = 9;
+pub(crate) const PROVIDER: usize = 10;
+pub(crate) const NAME: usize = 11;
+pub(crate) const LEVEL: usize = 12;
+/// The positions of the columns behind the promoted ones.
+const FIELDS: usize = HEAD.len() + PROMOTED.len();
+const CONTEXT: usize = FIELDS + 1;
 
 /// The facts of a trace that its rows have besides the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -70,7 +92,6 @@ pub(crate) struct Seen<'e> {
 pub struct Batches<'t> {
     events: Events<'t>,
     facts: Vec<TraceFacts>,
-    schema: SchemaRef,
     row: Row<'t>,
     left: u64,
     batch: usize,
@@ -78,27 +99,32 @@ pub struct Batches<'t> {
 
 /// The row that is being made, and the rows before it.
 struct Row<'t> {
-    rows: Rows,
+    schema: SchemaRef,
     /// The positions in the table of the columns that are wanted.
     columns: Vec<usize>,
+    /// The columns that are wanted, by their positions in the table. Those that [`Keyed`] makes are
+    /// none here.
+    builders: Vec<Option<Builder>>,
+    nulls: Nulls,
+    keyed: Keyed,
+    /// The number of rows before this one.
+    count: usize,
+    /// The bytes of the texts in promoted columns.
+    bytes: usize,
+    /// Values of promoted fields that their columns cannot hold.
+    unfit: u64,
     /// The ids, the fields and the contexts are wanted.
     has_ids: bool,
     has_fields: bool,
     has_promoted: bool,
     has_contexts: bool,
-    /// The classes, by the addresses of their kinds.
-    classes: HashMap<usize, Prepared<'t>>,
-    taken: Taken,
-    comm: Vec<u8>,
-    fields: Vec<u8>,
-    contexts: Vec<u8>,
+    /// The classes, by the numbers of their kinds.
+    classes: Vec<Option<Prepared<'t>>>,
 }
 
 /// An event class.
 struct Prepared<'t> {
-    /// Keeps the address of the kind, by which the class is found.
-    _kind: Arc<EventKind>,
-    contexts: [Option<Scope<'t>>; 2],
+    contexts: [Option<Plan<'t>>; 2],
     payload: Option<Scope<'t>>,
     /// A promoted column has a field of the class.
     has_columns: bool,
@@ -111,10 +137,9 @@ const CONTEXTS: [class::Scope; 2] = [class::Scope::CommonContext, class::Scope::
 
 impl<'t> Prepared<'t> {
     fn new(event: &EventRef<'_, 't>) -> Self {
-        let payload = event.code(class::Scope::Payload).map(|code| Scope::new(code, true));
-        let context = |scope| event.code(scope).map(|code| Scope::new(code, false));
+        let payload = event.code(class::Scope::Payload).map(Scope::new);
+        let context = |scope| event.code(scope).map(Plan::new);
         Self {
-            _kind: Arc::clone(event.kind()),
             contexts: CONTEXTS.map(context),
             has_columns: payload.as_ref().is_some_and(Scope::has_columns),
             payload,
@@ -134,29 +159,15 @@ impl<'t> Batches<'t> {
     ) -> Result<Self, ArrowError> {
         let table = Table::Events.schema();
         let (schema, columns) = projected(&table, wanted.columns.as_deref())?;
-        let has = |from: usize, to: usize| columns.iter().any(|at| (from..to).contains(at));
-        let tail = HEAD.len().saturating_add(PROMOTED.len());
-        let row = Row {
-            rows: Rows::new(Arc::clone(&schema)),
-            has_ids: has(7, 10),
-            has_fields: has(tail, tail.saturating_add(1)),
-            has_promoted: has(HEAD.len(), tail),
-            has_contexts: has(tail.saturating_add(1), usize::MAX),
-            columns,
-            classes: HashMap::new(),
-            taken: Taken::default(),
-            comm: Vec::new(),
-            fields: Vec::new(),
-            contexts: Vec::new(),
-        };
+        let row = Row::new(schema, columns, Keyed::new(&facts));
         let left = wanted.limit.unwrap_or(u64::MAX);
-        Ok(Self { events, facts, schema, row, left, batch: wanted.batch.max(1) })
+        Ok(Self { events, facts, row, left, batch: wanted.batch.max(1) })
     }
 
     /// Returns the schema of the batches.
     #[must_use]
     pub fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+        Arc::clone(&self.row.schema)
     }
 
     /// Returns the next batch, or none after the last one. `fault` receives what cannot be read;
@@ -178,12 +189,12 @@ impl<'t> Batches<'t> {
         fault: &mut dyn FnMut(Fault),
         seen: &mut dyn FnMut(&Seen<'_>),
     ) -> Result<Option<RecordBatch>, ArrowError> {
-        while self.left > 0 && self.row.rows.count() < self.batch {
+        while self.left > 0 && self.row.count < self.batch && !self.row.is_large() {
             match self.events.advance() {
                 Some(mut event) => {
                     self.left = self.left.saturating_sub(1);
                     let facts = self.facts.get(event.trace());
-                    self.row.put(&mut event, facts.unwrap_or(&TraceFacts::default()), seen);
+                    self.row.put(&mut event, facts, seen);
                 }
                 None => match self.events.fault() {
                     Some(error) => fault(error),
@@ -191,9 +202,9 @@ impl<'t> Batches<'t> {
                 },
             }
         }
-        match self.row.rows.count() {
+        match self.row.count {
             0 => Ok(None),
-            _ => self.row.rows.finish().map(Some),
+            _ => self.row.finish().map(Some),
         }
     }
 
@@ -201,7 +212,7 @@ impl<'t> Batches<'t> {
     /// null there, and exact in the column `fields`.
     #[must_use]
     pub fn unfit(&self) -> u64 {
-        self.row.taken.unfit
+        self.row.unfit
     }
 
     /// Reports the losses and faults of each trace to `notes`, and returns the counts of all
@@ -233,98 +244,150 @@ fn projected(
 }
 
 impl<'t> Row<'t> {
+    /// Prepares to make rows with the columns at some positions of the table.
+    fn new(schema: SchemaRef, columns: Vec<usize>, keyed: Keyed) -> Self {
+        let mut builders: Vec<Option<Builder>> =
+            std::iter::repeat_with(|| None).take(CONTEXT.saturating_add(1)).collect();
+        for (at, field) in columns.iter().zip(schema.fields()) {
+            if let Some(place) = builders.get_mut(*at).filter(|_| !Keyed::has(*at)) {
+                *place = Some(Builder::new(field.data_type()));
+            }
+        }
+        let has = |from: usize, to: usize| columns.iter().any(|at| (from..to).contains(at));
+        Self {
+            has_ids: has(TID, PROVIDER),
+            has_fields: has(FIELDS, CONTEXT),
+            has_promoted: has(HEAD.len(), FIELDS),
+            has_contexts: has(CONTEXT, usize::MAX),
+            schema,
+            columns,
+            builders,
+            nulls: Nulls::default(),
+            keyed,
+            count: 0,
+            bytes: 0,
+            unfit: 0,
+            classes: Vec::new(),
+        }
+    }
+
+    /// Returns true if the texts of the rows are so long that the batch is to end.
+    fn is_large(&self) -> bool {
+        let size = |at: usize| match self.builders.get(at) {
+            Some(Some(Builder::Text(texts))) => texts.size(),
+            _ => 0,
+        };
+        self.bytes.max(size(FIELDS)).max(size(CONTEXT)) >= MOST_BYTES
+    }
+
+    /// Sets the value of a column, if it is wanted.
+    #[inline]
+    fn set(&mut self, column: usize, cell: Cell<'_>) {
+        if let Some(Some(builder)) = self.builders.get_mut(column) {
+            builder.push(self.count, cell);
+        }
+    }
+
+    /// Returns the text of a column in the row that is made.
+    fn text(&self, column: usize) -> Option<&str> {
+        match self.builders.get(column) {
+            Some(Some(Builder::Text(texts))) => texts.get(self.count),
+            _ => None,
+        }
+    }
+
     /// Appends the row of an event.
     fn put(
         &mut self,
         event: &mut EventRef<'_, 't>,
-        facts: &TraceFacts,
+        facts: Option<&TraceFacts>,
         seen: &mut dyn FnMut(&Seen<'_>),
     ) {
-        let mut ids = (None, None);
-        self.comm.clear();
+        let (mut tid, mut pid) = (None, None);
         if self.has_ids {
-            let found = event.ids();
-            ids = (found.tid, found.pid);
-            self.comm.extend_from_slice(found.comm.unwrap_or_default());
+            let ids = event.ids();
+            (tid, pid) = (ids.tid, ids.pid);
+            self.set(TID, Cell::Number(tid));
+            self.set(PID, Cell::Number(pid));
+            let comm = ids.comm.and_then(|comm| std::str::from_utf8(comm).ok());
+            self.set(COMM, Cell::Text(comm.filter(|comm| !comm.is_empty())));
         }
-        self.take(event);
+        let number = event.kind_number();
+        if self.classes.len() <= number {
+            self.classes.resize_with(number.saturating_add(1), || None);
+        }
+        if let Some(place @ None) = self.classes.get_mut(number) {
+            *place = Some(Prepared::new(event));
+            self.keyed.describe(number, event.kind());
+        }
+        self.take(number, event);
+        self.keyed.put(event.trace(), number);
         let time = event.time();
-        let kind = event.kind();
-        let comm = std::str::from_utf8(&self.comm).ok().filter(|comm| !comm.is_empty());
-        let tail = HEAD.len().saturating_add(PROMOTED.len());
-        for (at, column) in self.columns.iter().enumerate() {
-            let cell = match *column {
-                0 => Cell::Text(Some(&facts.crash_id)),
-                1 => Cell::Text(Some(&facts.name)),
-                2 => Cell::Text(Some(&kind.channel)),
-                3 => Cell::Number(time),
-                4 => Cell::Time(time.filter(|_| facts.is_dated)),
-                5 => Cell::Number(facts.end.zip(time).and_then(|(end, at)| end.checked_sub(at))),
-                6 => Cell::Number(event.cpu().map(i64::from)),
-                7 => Cell::Number(ids.0),
-                8 => Cell::Number(ids.1),
-                9 => Cell::Text(comm),
-                10 => Cell::Text(kind.provider.as_deref()),
-                11 => Cell::Text(Some(&kind.name)),
-                12 => Cell::Text(kind.level.map(class::LogLevel::word)),
-                promoted if promoted < tail => self.taken.cell(promoted.saturating_sub(HEAD.len())),
-                fields if fields == tail => Cell::Text(std::str::from_utf8(&self.fields).ok()),
-                _ => Cell::Text(
-                    std::str::from_utf8(&self.contexts).ok().filter(|text| *text != "{}"),
-                ),
-            };
-            self.rows.cell(at, cell);
-        }
-        self.rows.end_row();
-        let message = match self.taken.cell(MESSAGE) {
-            Cell::Text(message) => message,
-            _ => None,
-        };
-        let (tid, pid) = ids;
-        seen(&Seen { trace: event.trace(), time, tid, pid, comm, kind, message });
+        self.set(TS, Cell::Number(time));
+        self.set(TIME, Cell::Time(time.filter(|_| facts.is_some_and(|facts| facts.is_dated))));
+        let end = facts.and_then(|facts| facts.end);
+        self.set(BEFORE_END, Cell::Number(end.zip(time).and_then(|(end, at)| end.checked_sub(at))));
+        self.set(CPU, Cell::Number(event.cpu().map(i64::from)));
+        let (comm, message) = (self.text(COMM), self.text(HEAD.len().saturating_add(MESSAGE)));
+        seen(&Seen { trace: event.trace(), time, tid, pid, comm, kind: event.kind(), message });
+        self.count = self.count.saturating_add(1);
     }
 
-    /// Takes the fields and contexts of an event, as far as they are wanted.
-    fn take(&mut self, event: &mut EventRef<'_, 't>) {
-        self.taken.clear();
-        if !(self.has_fields || self.has_promoted || self.has_contexts) {
-            return;
+    /// Takes the fields and contexts of an event, as far as they are wanted. `number` is that of its
+    /// kind.
+    fn take(&mut self, number: usize, event: &mut EventRef<'_, 't>) {
+        let Some(Some(class)) = self.classes.get(number) else { return };
+        let row = self.count;
+        let Some((head, tail)) = self.builders.split_at_mut_checked(FIELDS) else { return };
+        let promoted = head.get_mut(HEAD.len()..).unwrap_or_default();
+        let (unfit, bytes) = (&mut self.unfit, &mut self.bytes);
+        let [fields, contexts] = tail else { return };
+        if self.has_contexts
+            && class.contexts.iter().any(Option::is_some)
+            && let Some(contexts) = contexts.as_mut().and_then(Builder::texts)
+        {
+            let json = contexts.begin(row);
+            let begin = json.len();
+            json.push(b'{');
+            for (scope, context) in CONTEXTS.into_iter().zip(&class.contexts) {
+                let Some(context) = context else { continue };
+                event.visit(scope, &mut Fields::exact(json, context));
+            }
+            json.push(b'}');
+            match json.len().saturating_sub(begin) {
+                2 => contexts.cancel(),
+                _ => contexts.end(),
+            }
         }
-        let key = Arc::as_ptr(event.kind()).addr();
-        let class = self.classes.entry(key).or_insert_with(|| Prepared::new(event));
-        self.fields.clear();
-        self.fields.push(b'{');
+        let mut fields = fields.as_mut().and_then(Builder::texts);
+        let mut json = fields.as_mut().map(|fields| fields.begin(row));
+        json.iter_mut().for_each(|json| json.push(b'{'));
         if let Some(payload) = &class.payload
             && (self.has_fields || self.has_promoted && class.has_columns)
         {
-            let json = self.has_fields.then_some(&mut self.fields);
-            event.visit(class::Scope::Payload, &mut Taker::new(payload, json, &mut self.taken));
+            let to = Promoted { columns: promoted, row, unfit, bytes };
+            let out = json.as_deref_mut();
+            event.visit(class::Scope::Payload, &mut Taker::new(payload, out, to));
         }
-        self.fields.push(b'}');
-        self.contexts.clear();
-        self.contexts.push(b'{');
-        if self.has_contexts {
-            for (scope, context) in CONTEXTS.into_iter().zip(&class.contexts) {
-                let Some(context) = context else { continue };
-                let json = Some(&mut self.contexts);
-                event.visit(scope, &mut Taker::new(context, json, &mut self.taken));
-            }
-        }
-        self.contexts.push(b'}');
+        json.into_iter().for_each(|json| json.push(b'}'));
+        fields.into_iter().for_each(Texts::end);
     }
-}
 
-impl Taken {
-    /// Returns the value of a promoted column.
-    fn cell(&self, column: usize) -> Cell<'_> {
-        let kind = PROMOTED.get(column).map(|(_, kind)| *kind);
-        match self.slots.get(column) {
-            Some(Slot::Long(value)) => Cell::Number(Some(*value)),
-            Some(Slot::Text(range)) => Cell::Text(
-                self.texts.get(range.clone()).and_then(|text| std::str::from_utf8(text).ok()),
-            ),
-            _ if kind == Some(crate::schema::Kind::Text) => Cell::Text(None),
-            _ => Cell::Number(None),
+    /// Returns the rows, and begins anew.
+    ///
+    /// # Errors
+    /// The texts of a column are too long.
+    fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        let count = std::mem::take(&mut self.count);
+        self.bytes = 0;
+        let keys = self.keyed.keys();
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for (at, field) in self.columns.iter().zip(self.schema.fields()) {
+            arrays.push(match self.builders.get_mut(*at) {
+                Some(Some(builder)) => self.nulls.finish(builder, field.data_type(), count)?,
+                _ => self.keyed.column(*at, &keys)?,
+            });
         }
+        batch(&self.schema, arrays, count)
     }
 }

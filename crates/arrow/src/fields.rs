@@ -1,5 +1,6 @@
 //! Takes the fields of an event: as JSON, and the promoted ones as values of their columns.
 
+use crate::rows::{Builder, Cell};
 use crate::schema::{Kind, PROMOTED};
 use lastwords_ctf::program::Code;
 use lastwords_render::json::{Fields, Plan};
@@ -7,45 +8,46 @@ use lastwords_trace::class::Encoding;
 use lastwords_trace::nul;
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
-/// The value of a promoted field.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum Slot {
-    /// The event does not have the field, or its value does not fit.
-    #[default]
+/// The promoted column of a node, and how its values get there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// No column.
     None,
-    /// Integer.
-    Long(i64),
-    /// Text: the range in the bytes of the event.
-    Text(std::ops::Range<usize>),
+    /// A column of integers, of a signed integer.
+    Signed(usize),
+    /// A column of integers, of an unsigned integer.
+    Unsigned(usize),
+    /// A column of texts, of a text in UTF-8.
+    Text(usize),
+    /// The column cannot hold values of this type.
+    Unfit,
 }
 
-/// A scope of an event class, prepared for many events.
+/// The payload of an event class, prepared for many events.
 pub(crate) struct Scope<'t> {
     json: Plan<'t>,
-    code: &'t Code,
     /// The promoted column of each node.
-    columns: Vec<Option<usize>>,
+    targets: Vec<Target>,
 }
 
 impl<'t> Scope<'t> {
-    /// Prepares a scope. `is_promoted` says that fields have columns of their own.
-    pub(crate) fn new(code: &'t Code, is_promoted: bool) -> Self {
-        let columns = if is_promoted { columns(code.nodes()) } else { Vec::new() };
-        Self { json: Plan::new(code), code, columns }
+    /// Prepares a scope.
+    pub(crate) fn new(code: &'t Code) -> Self {
+        Self { json: Plan::new(code), targets: targets(code.nodes()) }
     }
 
     /// Returns true if a field has a column of its own.
     pub(crate) fn has_columns(&self) -> bool {
-        self.columns.iter().any(Option::is_some)
+        self.targets.iter().any(|target| *target != Target::None)
     }
 }
 
 /// Returns the promoted column of each node: of members of the scope itself, and of the value of an
 /// optional member.
-fn columns(nodes: &[Node]) -> Vec<Option<usize>> {
+fn targets(nodes: &[Node]) -> Vec<Target> {
     let mut optional = None;
     let column = |name: &str| PROMOTED.iter().position(|(known, _)| *known == name);
-    let of = |node: &Node| {
+    let mut of = |node: &Node| {
         if node.depth != 1 {
             return None;
         }
@@ -66,34 +68,43 @@ fn columns(nodes: &[Node]) -> Vec<Option<usize>> {
             (true, _) => optional.filter(|_| is_value),
         }
     };
-    nodes.iter().map(of).collect()
+    nodes.iter().map(|node| of(node).map_or(Target::None, |column| target(column, node))).collect()
 }
 
-/// The fields of one event, taken apart for their columns.
-#[derive(Debug, Default)]
-pub(crate) struct Taken {
-    /// The values of the promoted columns.
-    pub(crate) slots: Vec<Slot>,
-    /// The bytes of texts in `slots`.
-    pub(crate) texts: Vec<u8>,
+fn target(column: usize, node: &Node) -> Target {
+    match (PROMOTED.get(column).map(|(_, kind)| *kind), &node.shape) {
+        (Some(Kind::Long), Shape::Integer { signed: true, .. }) => Target::Signed(column),
+        (Some(Kind::Long), Shape::Integer { signed: false, .. }) => Target::Unsigned(column),
+        (Some(Kind::Text), Shape::Text(Encoding::Utf8)) => Target::Text(column),
+        _ => Target::Unfit,
+    }
+}
+
+/// The promoted columns, and the row whose values they take.
+pub(crate) struct Promoted<'a> {
+    /// The columns that are wanted, in the order of [`PROMOTED`].
+    pub(crate) columns: &'a mut [Option<Builder>],
+    pub(crate) row: usize,
     /// The number of values that their columns cannot hold.
-    pub(crate) unfit: u64,
+    pub(crate) unfit: &'a mut u64,
+    /// The bytes of the texts in the columns.
+    pub(crate) bytes: &'a mut usize,
 }
 
-impl Taken {
-    /// Forgets the values of an event.
-    pub(crate) fn clear(&mut self) {
-        self.texts.clear();
-        self.slots.clear();
-        self.slots.resize(PROMOTED.len(), Slot::None);
+impl Promoted<'_> {
+    #[inline]
+    fn put(&mut self, column: usize, cell: Cell<'_>) {
+        if let Some(Some(builder)) = self.columns.get_mut(column) {
+            builder.push(self.row, cell);
+        }
     }
 }
 
 /// Visits the values of a scope.
 pub(crate) struct Taker<'a, 't> {
-    scope: &'a Scope<'t>,
+    targets: &'a [Target],
     json: Option<Fields<'a, 't>>,
-    taken: &'a mut Taken,
+    to: Promoted<'a>,
 }
 
 impl<'a, 't> Taker<'a, 't> {
@@ -101,72 +112,63 @@ impl<'a, 't> Taker<'a, 't> {
     pub(crate) fn new(
         scope: &'a Scope<'t>,
         json: Option<&'a mut Vec<u8>>,
-        taken: &'a mut Taken,
+        to: Promoted<'a>,
     ) -> Self {
-        Self { scope, json: json.map(|out| Fields::exact(out, &scope.json)), taken }
+        let json = json.map(|out| Fields::exact(out, &scope.json));
+        Self { targets: &scope.targets, json, to }
     }
 
-    fn column(&self, node: NodeId) -> Option<usize> {
-        self.scope.columns.get(node as usize).copied().flatten()
+    #[inline]
+    fn target(&self, node: NodeId) -> Target {
+        self.targets.get(node as usize).copied().unwrap_or(Target::None)
     }
 
-    fn put(&mut self, column: usize, slot: Slot) {
-        let kind = PROMOTED.get(column).map(|(_, kind)| *kind);
-        let fits = match slot {
-            Slot::None => false,
-            Slot::Long(_) => kind == Some(Kind::Long),
-            Slot::Text(_) => kind == Some(Kind::Text),
-        };
-        match self.taken.slots.get_mut(column) {
-            Some(place) if fits => *place = slot,
-            _ => self.taken.unfit = self.taken.unfit.saturating_add(1),
-        }
+    #[cold]
+    fn misfit(&mut self) {
+        *self.to.unfit = self.to.unfit.saturating_add(1);
     }
 }
 
 impl Visitor for Taker<'_, '_> {
+    #[inline]
     fn integer(&mut self, node: NodeId, value: u64) {
-        if let Some(column) = self.column(node) {
-            let slot = match self.scope.code.nodes().get(node as usize).map(|node| &node.shape) {
-                Some(Shape::Integer { signed: true, .. }) => Slot::Long(value.cast_signed()),
-                Some(Shape::Integer { signed: false, .. }) => {
-                    i64::try_from(value).map_or(Slot::None, Slot::Long)
-                }
-                _ => Slot::None,
-            };
-            self.put(column, slot);
+        match self.target(node) {
+            Target::None => {}
+            Target::Signed(column) => self.to.put(column, Cell::Number(Some(value.cast_signed()))),
+            Target::Unsigned(column) => match i64::try_from(value) {
+                Ok(value) => self.to.put(column, Cell::Number(Some(value))),
+                Err(_) => self.misfit(),
+            },
+            Target::Text(_) | Target::Unfit => self.misfit(),
         }
         self.json.iter_mut().for_each(|json| json.integer(node, value));
     }
 
     fn float(&mut self, node: NodeId, value: f64) {
-        if let Some(column) = self.column(node) {
-            self.put(column, Slot::None);
+        if self.target(node) != Target::None {
+            self.misfit();
         }
         self.json.iter_mut().for_each(|json| json.float(node, value));
     }
 
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
-        if let Some(column) = self.column(node) {
-            let bytes = nul::until(bytes);
-            let is_utf8 = matches!(
-                self.scope.code.nodes().get(node as usize).map(|node| &node.shape),
-                Some(Shape::Text(Encoding::Utf8))
-            ) && std::str::from_utf8(bytes).is_ok();
-            let from = self.taken.texts.len();
-            self.taken.texts.extend_from_slice(bytes);
-            let slot = match is_utf8 {
-                true => Slot::Text(from..self.taken.texts.len()),
-                false => Slot::None,
-            };
-            self.put(column, slot);
+        match self.target(node) {
+            Target::None => {}
+            Target::Text(column) => match std::str::from_utf8(nul::until(bytes)) {
+                Ok(text) => {
+                    *self.to.bytes = self.to.bytes.saturating_add(text.len());
+                    self.to.put(column, Cell::Text(Some(text)));
+                }
+                Err(_) => self.misfit(),
+            },
+            _ => self.misfit(),
         }
         self.json.iter_mut().for_each(|json| json.text(node, bytes));
     }
 
     fn blob(&mut self, node: NodeId, bytes: &[u8]) {
-        if let Some(column) = self.column(node) {
-            self.put(column, Slot::None);
+        if self.target(node) != Target::None {
+            self.misfit();
         }
         self.json.iter_mut().for_each(|json| json.blob(node, bytes));
     }

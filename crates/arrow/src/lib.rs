@@ -17,10 +17,12 @@ mod events;
 mod fields;
 mod identity;
 mod ingest;
+mod keyed;
 mod log;
 mod retention;
 mod rows;
 mod schema;
+mod texts;
 mod threads;
 mod timeline;
 mod write;
@@ -56,6 +58,14 @@ pub enum Error {
     /// A Parquet file cannot be written.
     #[error(transparent)]
     Parquet(#[from] parquet::errors::ParquetError),
+    /// A newer program has made the data set, or added crashes to it.
+    #[error("{}: a data set of version {version}, and this program knows version {VERSION}; use a newer lastwords", path.display())]
+    Version {
+        /// The folder of the data set.
+        path: PathBuf,
+        /// The version.
+        version: u32,
+    },
     /// The events of a trace cannot be read.
     #[error(transparent)]
     Events(#[from] lastwords_ctf::Error),

@@ -1,12 +1,13 @@
 //! Builds record batches row by row.
 
 use crate::schema::Kind;
+use crate::texts::Texts;
 use arrow_array::builder::{
-    ArrayBuilder, BooleanBuilder, Int32Builder, Int64Builder, StringBuilder,
-    TimestampMicrosecondBuilder,
+    ArrayBuilder as _, BooleanBuilder, Int32Builder, Int64Builder, TimestampMicrosecondBuilder,
 };
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef};
+use std::sync::Arc;
 
 /// A value of a row. None is null.
 #[derive(Debug, Clone, Copy)]
@@ -21,10 +22,11 @@ pub(crate) enum Cell<'a> {
     Time(Option<i64>),
 }
 
-enum Builder {
+/// A column under construction.
+pub(crate) enum Builder {
     Long(Int64Builder),
     Int(Int32Builder),
-    Text(StringBuilder),
+    Text(Texts),
     Bool(BooleanBuilder),
     Time(TimestampMicrosecondBuilder),
 }
@@ -40,43 +42,67 @@ macro_rules! padded {
     }};
 }
 
+/// Returns the column of this number of rows, and begins anew with room for as many.
+macro_rules! finished {
+    ($builder:expr, $rows:expr, $new:expr) => {{
+        let mut done = std::mem::replace($builder, $new);
+        Arc::new(padded!(&mut done, $rows).finish())
+    }};
+}
+
 impl Builder {
-    fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::Long => Self::Long(Int64Builder::new()),
-            Kind::Int => Self::Int(Int32Builder::new()),
-            Kind::Text => Self::Text(StringBuilder::new()),
-            Kind::Bool => Self::Bool(BooleanBuilder::new()),
-            Kind::Time => Self::Time(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
+    pub(crate) fn new(kind: &DataType) -> Self {
+        match kind_of(kind) {
+            Kind::Long => Self::Long(Int64Builder::with_capacity(0)),
+            Kind::Int => Self::Int(Int32Builder::with_capacity(0)),
+            Kind::Text => Self::Text(Texts::default()),
+            Kind::Bool => Self::Bool(BooleanBuilder::with_capacity(0)),
+            Kind::Time => Self::Time(times(0)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Long(builder) => builder.is_empty(),
+            Self::Int(builder) => builder.is_empty(),
+            Self::Text(builder) => builder.len() == 0,
+            Self::Bool(builder) => builder.is_empty(),
+            Self::Time(builder) => builder.is_empty(),
         }
     }
 
     /// Returns the column of this number of rows, and begins anew.
-    fn finish(&mut self, rows: usize) -> ArrayRef {
-        match self {
-            Self::Long(builder) => ArrayBuilder::finish(padded!(builder, rows)),
-            Self::Int(builder) => ArrayBuilder::finish(padded!(builder, rows)),
-            Self::Text(builder) => ArrayBuilder::finish(padded!(builder, rows)),
-            Self::Bool(builder) => ArrayBuilder::finish(padded!(builder, rows)),
-            Self::Time(builder) => ArrayBuilder::finish(padded!(builder, rows)),
-        }
+    ///
+    /// # Errors
+    /// The texts are too long for a column.
+    fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
+        let column: ArrayRef = match self {
+            Self::Long(builder) => finished!(builder, rows, Int64Builder::with_capacity(rows)),
+            Self::Int(builder) => finished!(builder, rows, Int32Builder::with_capacity(rows)),
+            Self::Text(builder) => Arc::new(builder.finish(rows)?),
+            Self::Bool(builder) => finished!(builder, rows, BooleanBuilder::with_capacity(rows)),
+            Self::Time(builder) => finished!(builder, rows, times(rows)),
+        };
+        Ok(column)
     }
 
-    /// Sets the value of a row. Most columns have few values, so a null is not appended before a
-    /// later row has a value.
-    fn push(&mut self, row: usize, cell: Cell<'_>) {
+    /// Sets the value of a row: the last row, or one after it. Most columns have few values, so a
+    /// null is not appended before a later row has a value.
+    #[inline]
+    pub(crate) fn push(&mut self, row: usize, cell: Cell<'_>) {
         match (self, cell) {
             (Self::Long(builder), Cell::Number(Some(value))) => {
-                padded!(builder, row).append_value(value);
+                match builder.values_slice_mut().get_mut(row) {
+                    Some(place) => *place = value,
+                    None => padded!(builder, row).append_value(value),
+                }
             }
             (Self::Int(builder), Cell::Number(Some(value))) => {
                 if let Ok(value) = i32::try_from(value) {
                     padded!(builder, row).append_value(value);
                 }
             }
-            (Self::Text(builder), Cell::Text(Some(value))) => {
-                padded!(builder, row).append_value(value);
-            }
+            (Self::Text(builder), Cell::Text(Some(value))) => builder.push(row, value.as_bytes()),
             (Self::Bool(builder), Cell::Bool(Some(value))) => {
                 padded!(builder, row).append_value(value);
             }
@@ -87,9 +113,51 @@ impl Builder {
             _ => {}
         }
     }
+
+    /// Returns the texts, if it is a column of texts.
+    pub(crate) fn texts(&mut self) -> Option<&mut Texts> {
+        match self {
+            Self::Text(texts) => Some(texts),
+            _ => None,
+        }
+    }
 }
 
-fn kind(of: &DataType) -> Kind {
+fn times(rows: usize) -> TimestampMicrosecondBuilder {
+    TimestampMicrosecondBuilder::with_capacity(rows).with_timezone("UTC")
+}
+
+/// Columns without values. One of each type serves all columns and batches.
+#[derive(Default)]
+pub(crate) struct Nulls(Vec<ArrayRef>);
+
+impl Nulls {
+    fn of(&mut self, kind: &DataType, rows: usize) -> ArrayRef {
+        let is_known = |own: &&ArrayRef| own.data_type() == kind && own.len() >= rows;
+        if let Some(known) = self.0.iter().find(is_known) {
+            return known.slice(0, rows);
+        }
+        let new = new_null_array(kind, rows);
+        self.0.retain(|own| own.data_type() != kind);
+        self.0.push(Arc::clone(&new));
+        new
+    }
+
+    /// Returns the column of this number of rows, and begins the builder anew.
+    ///
+    /// # Errors
+    /// The texts are too long for a column.
+    pub(crate) fn finish(
+        &mut self,
+        builder: &mut Builder,
+        kind: &DataType,
+        rows: usize,
+    ) -> Result<ArrayRef, ArrowError> {
+        if builder.is_empty() { Ok(self.of(kind, rows)) } else { builder.finish(rows) }
+    }
+}
+
+fn kind_of(of: &DataType) -> Kind {
     match of {
         DataType::Int64 => Kind::Long,
         DataType::Int32 => Kind::Int,
@@ -103,14 +171,14 @@ fn kind(of: &DataType) -> Kind {
 pub(crate) struct Rows {
     schema: SchemaRef,
     columns: Vec<Builder>,
+    nulls: Nulls,
     count: usize,
 }
 
 impl Rows {
     pub(crate) fn new(schema: SchemaRef) -> Self {
-        let columns =
-            schema.fields().iter().map(|field| Builder::new(kind(field.data_type()))).collect();
-        Self { schema, columns, count: 0 }
+        let columns = schema.fields().iter().map(|field| Builder::new(field.data_type())).collect();
+        Self { schema, columns, nulls: Nulls::default(), count: 0 }
     }
 
     /// Returns the number of rows.
@@ -118,24 +186,12 @@ impl Rows {
         self.count
     }
 
-    /// Sets the value of a column in the row that is being made. Without one it is null.
-    pub(crate) fn cell(&mut self, column: usize, cell: Cell<'_>) {
-        if let Some(builder) = self.columns.get_mut(column) {
-            builder.push(self.count, cell);
-        }
-    }
-
-    /// Ends a row.
-    pub(crate) fn end_row(&mut self) {
-        self.count = self.count.saturating_add(1);
-    }
-
     /// Appends a row with a value for each column.
     pub(crate) fn row(&mut self, cells: &[Cell<'_>]) {
-        for (column, cell) in cells.iter().enumerate() {
-            self.cell(column, *cell);
+        for (builder, cell) in self.columns.iter_mut().zip(cells) {
+            builder.push(self.count, *cell);
         }
-        self.end_row();
+        self.count = self.count.saturating_add(1);
     }
 
     /// Returns the rows, and begins anew.
@@ -144,8 +200,24 @@ impl Rows {
     /// A column that must have values has none for a row.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let count = std::mem::take(&mut self.count);
-        let columns = self.columns.iter_mut().map(|builder| builder.finish(count)).collect();
-        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(count));
-        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+        let fields = self.schema.fields().iter().zip(&mut self.columns);
+        let column = |(field, builder): (&FieldRef, &mut Builder)| {
+            self.nulls.finish(builder, field.data_type(), count)
+        };
+        let columns = fields.map(column).collect::<Result<_, _>>()?;
+        batch(&self.schema, columns, count)
     }
+}
+
+/// Returns a batch of this number of rows.
+///
+/// # Errors
+/// A column that must have values has none for a row.
+pub(crate) fn batch(
+    schema: &SchemaRef,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch, ArrowError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
 }

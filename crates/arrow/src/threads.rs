@@ -22,15 +22,24 @@ struct Thread {
     last: Option<i64>,
 }
 
+/// Threads whose positions are remembered.
+const RECENT: usize = 256;
+
 /// The threads that events name.
 #[derive(Default)]
-pub(crate) struct Threads(HashMap<Key, Thread>);
+pub(crate) struct Threads {
+    all: Vec<(Key, Thread)>,
+    /// The position of each thread in `all`.
+    known: HashMap<Key, usize>,
+    /// The positions of those that were noted last, by the last bits of their ids.
+    recent: Vec<usize>,
+}
 
 impl Threads {
     /// Notes the thread of an event.
     pub(crate) fn note(&mut self, seen: &Seen<'_>) {
         let Some(tid) = seen.tid else { return };
-        let thread = self.0.entry((seen.trace, tid, seen.pid)).or_default();
+        let Some(thread) = self.thread((seen.trace, tid, seen.pid)) else { return };
         // The last name counts: a thread may change its name.
         if let Some(comm) = seen.comm.filter(|comm| thread.name.as_deref() != Some(*comm)) {
             thread.name = Some(comm.to_owned());
@@ -40,6 +49,19 @@ impl Threads {
             thread.first = Some(thread.first.map_or(time, |first| first.min(time)));
             thread.last = thread.last.max(Some(time));
         }
+    }
+
+    fn thread(&mut self, key: Key) -> Option<&mut Thread> {
+        self.recent.resize(RECENT, 0);
+        let recent = self.recent.get_mut(usize::from(key.1.to_le_bytes()[0]))?;
+        if self.all.get(*recent).is_none_or(|(own, _)| *own != key) {
+            let all = &mut self.all;
+            *recent = *self.known.entry(key).or_insert_with(|| {
+                all.push((key, Thread::default()));
+                all.len().saturating_sub(1)
+            });
+        }
+        self.all.get_mut(*recent).map(|(_, thread)| thread)
     }
 
     /// Returns the rows of `thread` and of `process`. `traces` are those that were read.
@@ -55,7 +77,7 @@ impl Threads {
         let tasks = machine.filter(|machine| machine.kernel.is_some()).map(Machine::tasks);
         let by_tid: HashMap<i64, &Task> =
             tasks.iter().flatten().map(|task| (task.pid.into(), task)).collect();
-        let mut sorted: Vec<(Key, Thread)> = self.0.into_iter().collect();
+        let mut sorted = self.all;
         sorted.sort_by_key(|(key, _)| *key);
         let mut rows = Rows::new(Table::Thread.schema());
         let (mut processes, mut seen) = (BTreeMap::new(), BTreeSet::new());

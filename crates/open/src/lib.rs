@@ -317,7 +317,14 @@ impl Opened {
         for (name, body) in bodies {
             if options.wants(&name) {
                 let redaction = Arc::clone(&options.redaction);
-                self.traces.push(Trace { name, origin: Arc::clone(&origin), body, redaction });
+                let newest = Arc::default();
+                self.traces.push(Trace {
+                    name,
+                    origin: Arc::clone(&origin),
+                    body,
+                    redaction,
+                    newest,
+                });
             } else {
                 // The name of a session can be lost; then its path names it.
                 self.unwanted.push(if name.is_empty() {

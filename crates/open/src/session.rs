@@ -43,8 +43,6 @@ pub struct RecoveredSession {
     pub cut: Option<String>,
     /// The fields whose values are hidden.
     pub(crate) redaction: Arc<Redaction>,
-    /// The time of its newest event, once all events were read for it.
-    pub(crate) newest: OnceLock<Option<i64>>,
     /// Its crashes, once they were looked for.
     pub(crate) crashes: OnceLock<Vec<Crash>>,
 }
@@ -82,7 +80,6 @@ impl RecoveredSession {
             is_original: false,
             cut,
             redaction: Arc::clone(redaction),
-            newest: OnceLock::new(),
             crashes: OnceLock::new(),
         }
     }

@@ -16,7 +16,7 @@ use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A trace. A clone shares its events.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ pub struct Trace {
     pub body: Body,
     /// The fields whose values are hidden.
     pub(crate) redaction: Arc<Redaction>,
+    /// The time of its newest event, once all events were read for it.
+    pub(crate) newest: Arc<OnceLock<Option<i64>>>,
 }
 
 /// The events of a trace.
@@ -184,17 +186,14 @@ impl Trace {
         }
     }
 
-    /// Returns the time of its newest event in nanoseconds since the epoch, if known. This reads
-    /// all events of the trace, those of a session only once.
+    /// Returns the time of its newest event in nanoseconds since the epoch, if known. The first
+    /// call reads all events of the trace.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
         if let Some(ftrace) = self.ftrace() {
             return Some(ftrace.newest().saturating_add(ftrace.real_time()?));
         }
-        match self.session() {
-            Some(found) => *found.newest.get_or_init(|| self.read_newest()),
-            None => self.read_newest(),
-        }
+        *self.newest.get_or_init(|| self.read_newest())
     }
 
     /// Returns how a session ended, if it is one in its own folder that has ended.

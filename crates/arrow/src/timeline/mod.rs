@@ -28,7 +28,7 @@ use lastwords_trace::symbols::Symbols;
 use nested::{Call, Nested};
 use running::Running;
 use spans::Spans;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -214,7 +214,10 @@ pub(crate) struct Place {
 /// Makes the rows of `slice` and `sched`.
 pub(crate) struct Timeline<'t, 'p> {
     traces: &'t [Trace],
-    classes: HashMap<(usize, usize, usize), Option<Rc<Class>>>,
+    /// The position in `classes` of the first event class of each stream class, by trace.
+    begins: Vec<Vec<usize>>,
+    /// The event classes of all traces. One is prepared when its first event is read.
+    classes: Vec<Option<Option<Rc<Class>>>>,
     missing: Missing,
     /// The traces of which events are missing.
     lossy: HashSet<usize>,
@@ -229,8 +232,18 @@ pub(crate) struct Timeline<'t, 'p> {
 impl<'t, 'p> Timeline<'t, 'p> {
     /// Prepares to take the events of `traces`, each of which has an entry in `beside`.
     pub(crate) fn new(traces: &'t [Trace], beside: Vec<Beside>, put: Put<'p>) -> Self {
+        let mut count = 0_usize;
+        let mut begin = |events: usize| {
+            let begin = count;
+            count = count.saturating_add(events);
+            begin
+        };
+        let mut of_trace = |trace: &Trace| {
+            trace.class().streams.iter().map(|stream| begin(stream.events.len())).collect()
+        };
         Self {
-            classes: HashMap::new(),
+            begins: traces.iter().map(&mut of_trace).collect(),
+            classes: vec![None; count],
             missing: Missing::default(),
             lossy: HashSet::new(),
             creators: traces.iter().map(|trace| trace.class().number("vpid")).collect(),
@@ -284,7 +297,8 @@ impl<'t, 'p> Timeline<'t, 'p> {
     fn class(&mut self, stream: &StreamInfo, event: usize) -> Option<Rc<Class>> {
         let traces = self.traces;
         let new = || Class::new(traces.get(stream.trace)?, stream, event).map(Rc::new);
-        self.classes.entry((stream.trace, stream.class, event)).or_insert_with(new).clone()
+        let begin = self.begins.get(stream.trace)?.get(stream.class)?;
+        self.classes.get_mut(begin.saturating_add(event))?.get_or_insert_with(new).clone()
     }
 
     /// Takes an event that has a meaning.

@@ -176,7 +176,7 @@ impl Activity {
         let (counted, totals) =
             tally::selected(std::slice::from_ref(&packets), &selection, &read::unwatched).ok()?;
         let activity = Self::new(trace, &packets, counted.first()?, false);
-        trace.session().map(|found| found.newest.set(activity.end_ns));
+        trace.session().map(|_| trace.newest.set(activity.end_ns));
         Some((activity, totals))
     }
 

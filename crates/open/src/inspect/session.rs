@@ -279,10 +279,10 @@ pub fn observed(trace: &Trace) -> Vec<Observed> {
 /// Returns the report on a session of lastwords, or none for other traces.
 pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>, outside: &Outside) -> Option<Report<'a>> {
     let found = trace.session()?;
-    let RecoveredSession { session, newest, .. } = found;
+    let RecoveredSession { session, .. } = found;
     let (source, info, origin): (&dyn Source, _, _) = (&**session, session.info(), &trace.origin);
     let (counts, faults) = (counts(source, read), read.faults());
-    let _ = newest.set(counts.streams.iter().filter_map(|stream| Some(stream.span?.1)).max());
+    let _ = trace.newest.set(counts.streams.iter().filter_map(|stream| Some(stream.span?.1)).max());
     let evidence = Account { faults: faults.len() as u64, ..trace.account() };
     let verdict = why::session(trace, outside)?;
     Some(Report {
