@@ -72,8 +72,12 @@ def events() -> list[tuple[Any, ...]]:
 
 @pytest.fixture(scope="module")
 def made_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set that DuckDB writes from the lists above."""
-    folder = tmp_path_factory.mktemp("made-set")
+    """The data set of the lists above."""
+    return write_set(tmp_path_factory.mktemp("made-set"))
+
+
+def write_set(folder: Path) -> Path:
+    """Write a data set from the lists above, with DuckDB. Return its folder."""
     promoted = [
         ("comm prev_comm next_comm message filename name", "VARCHAR"),
         (

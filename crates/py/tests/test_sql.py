@@ -17,7 +17,8 @@ from typing import Any
 import duckdb
 import lastwords
 import pytest
-from lastwords.sql import Database, SqlError, questions
+from lastwords.questions import questions
+from lastwords.sql import Database, SqlError
 from lastwords.sql._table import plain
 from made import GLOB, HOSTILE, ORDER, ORIGIN, Made
 

@@ -176,7 +176,8 @@ def events(
 
 def sql(limits: Limits, paths: Sequence[str], statement: str, rows: int = 100) -> str:
     """The rows of a SELECT."""
-    from lastwords.sql import Database, to_json
+    from lastwords._json import to_json
+    from lastwords.sql import Database
 
     inputs = [inside(path, limits.roots) for path in paths]
     database = Database(

@@ -2,13 +2,13 @@
 -- `ratio` compares the rate of the last second with the rate before. It is null for an event that
 -- was never there before.
 WITH spans AS (
-    SELECT crash_id, greatest(max(before_end_ns) - 1_000_000_000, 0) / 1e9 AS seconds_before
+    SELECT crash_id, greatest(max(before_end_ns) - 1000000000, 0) / 1e9 AS seconds_before
     FROM events GROUP BY crash_id
 ), counts AS (
     SELECT crash_id, provider, name,
-        count(*) FILTER (before_end_ns <= 1_000_000_000) AS last_second,
-        count(*) FILTER (before_end_ns > 1_000_000_000) AS before
-    FROM events WHERE before_end_ns IS NOT NULL GROUP BY ALL
+        count(*) FILTER (WHERE before_end_ns <= 1000000000) AS last_second,
+        count(*) FILTER (WHERE before_end_ns > 1000000000) AS before
+    FROM events WHERE before_end_ns IS NOT NULL GROUP BY crash_id, provider, name
 )
 SELECT c.signature, crash_id, provider, counts.name, last_second, before, seconds_before,
     last_second / nullif(before / nullif(seconds_before, 0), 0) AS ratio

@@ -10,7 +10,8 @@ WITH steps AS (
         OR provider = 'irq_vectors'
 ), latest AS (
     SELECT *, row_number() OVER (
-        PARTITION BY crash_id, trace, cpu, interrupt, number ORDER BY ts DESC, is_begin) AS place
+        PARTITION BY crash_id, trace, cpu, interrupt, number
+        ORDER BY ts DESC, is_begin, fields NULLS LAST) AS place
     FROM steps
 )
 SELECT c.signature, crash_id, trace, cpu, interrupt, number, before_end_ns, comm, tid, fields

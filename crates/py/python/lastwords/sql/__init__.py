@@ -8,12 +8,10 @@ is written, no extension is loaded, and the configuration is locked.
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +22,12 @@ except ImportError as error:
 
 import lastwords
 from lastwords._errors import ArgumentError, Error
+from lastwords.questions import MADE_OF_EVENTS, TABLES, questions
 
 from ._fields import typed_view
 
-TABLES = ("events", "crashes", "losses", "traces")
 # The files of a table.
 _PARTS = "day=*/part-*.parquet"
-# Tables of data sets alone. A data set of an older version may lack them.
-MADE_OF_EVENTS = ("slice", "sched", "thread", "process", "log")
 
 _ALLOWED = {"SELECT", "CREATE", "DROP", "INSERT", "UPDATE", "DELETE", "MULTI"}
 _MISSING = re.compile(r"Table with name (.*) does not exist!", re.DOTALL)
@@ -52,15 +48,6 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Return a text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def questions() -> dict[str, str]:
-    """Return the questions of the package: the name of each view, and its SELECT."""
-    files = resources.files("lastwords.questions").iterdir()
-    found = {
-        file.name[:-4]: file.read_text("utf-8") for file in files if file.name.endswith(".sql")
-    }
-    return dict(sorted(found.items()))
 
 
 class Database:
@@ -361,26 +348,3 @@ _TRACES = (
     "crash_id VARCHAR, trace VARCHAR, kind VARCHAR, clock VARCHAR, is_dated BOOLEAN, "
     "newest_ts BIGINT, streams BIGINT, has_losses BOOLEAN, lost_events BIGINT, path VARCHAR"
 )
-
-
-def to_json(value: Any) -> Any:
-    """Return a value of DuckDB as one that JSON has."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if value == value and abs(value) != float("inf") else str(value)
-        case bytes():
-            return value.hex()
-        case list() | tuple():
-            return [to_json(one) for one in value]
-        case dict():
-            return {str(key): to_json(one) for key, one in value.items()}
-        case _:
-            return str(value)
-
-
-def line(columns: Sequence[str], row: Sequence[Any]) -> str:
-    """Return a row as an object of JSON on one line."""
-    values = [to_json(value) for value in row]
-    return json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=True)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lastwords._errors import Error
+from lastwords._json import line
+from lastwords.questions import questions
 
-from . import Database, Result, SqlError, line, questions
+from . import Database, Result, SqlError
 from ._shell import shell
 from ._table import print_table
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import TABLES, Database, Result, SqlError, questions
+from lastwords.questions import TABLES, questions
+
+from . import Database, Result, SqlError
 
 _WORDS = (
     "SELECT FROM WHERE GROUP BY ORDER LIMIT JOIN USING HAVING QUALIFY DISTINCT count sum avg min max "
