@@ -56,8 +56,12 @@ impl Parts {
     }
 
     /// Puts all parts in their places. Returns the path of the events, and the number of bytes.
-    fn finish(self) -> Result<(PathBuf, u64), Error> {
+    fn finish(mut self, set: &DataSet, id: &str) -> Result<(PathBuf, u64), Error> {
         let (mut path, mut total) = (PathBuf::new(), 0_u64);
+        for (_, part) in &mut self.0 {
+            part.complete()?;
+        }
+        let _lock = set.lock(id)?;
         for (table, part) in self.0 {
             let (own, bytes) = part.finish()?;
             total = total.saturating_add(bytes);
@@ -185,7 +189,7 @@ pub fn add(set: &DataSet, crash: &Crash, traces: &[Trace]) -> Result<Added, Erro
     parts.write(Table::Losses, &loss_rows(crash, &own, &accounts)?)?;
     parts.write(Table::Traces, &trace_rows(crash, &own, &accounts)?)?;
     parts.write(Table::Crashes, &crash.row(&losses)?)?;
-    let (path, bytes) = parts.finish()?;
+    let (path, bytes) = parts.finish(set, &crash.id)?;
     Ok(Added {
         path,
         events: totals.events,

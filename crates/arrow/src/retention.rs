@@ -59,7 +59,12 @@ impl DataSet {
                 let size = sizes.entry(id.to_owned()).or_default();
                 *size = size.saturating_add(bytes);
                 if table == Table::Crashes {
-                    crashes.push((id.to_owned(), time_of(&path)?, path));
+                    match time_of(&path) {
+                        // Another process has removed it since.
+                        Err(Error::File { error, .. })
+                            if error.kind() == io::ErrorKind::NotFound => {}
+                        at => crashes.push((id.to_owned(), at?, path)),
+                    }
                 }
             }
         }
@@ -116,8 +121,13 @@ impl DataSet {
         let mut name = stored.path.as_os_str().to_owned();
         name.push(REMOVED);
         let marked = PathBuf::from(name);
-        fs::rename(&stored.path, &marked).map_err(|error| Error::file(&stored.path, error))?;
-        self.finish_removal(&marked, &stored.id)
+        let _lock = self.lock(&stored.id)?;
+        match fs::rename(&stored.path, &marked) {
+            // Another process has removed it, or has put it into another day.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(Error::file(&stored.path, error)),
+            Ok(()) => self.finish_removal(&marked, &stored.id),
+        }
     }
 
     /// Removes the parts of a crash, and then the file that says that it is being removed.
@@ -137,6 +147,7 @@ impl DataSet {
             let part = path.to_str().and_then(|path| path.strip_suffix(REMOVED));
             let Some(part) = part.map(Path::new) else { continue };
             let Some(id) = id_of(part) else { continue };
+            let _lock = self.lock(id)?;
             // A crash that was added again since then stays.
             match part.exists() {
                 true => remove(&path)?,

@@ -1,11 +1,11 @@
 //! The list of the inputs of a data set that were tried.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -81,41 +81,70 @@ impl Measure {
     }
 }
 
-/// The list of inputs that were tried. Holding it locks the data set against other runs.
+/// The list of inputs that were tried. Several runs may add to it at the same time: a run holds the
+/// lock of the file while it reads what the others have added, and adds a line.
 pub(super) struct Ledger {
     folder: PathBuf,
     file: File,
+    /// Bytes of the file that were read.
+    read: u64,
     /// The newest entry of each path.
-    pub(super) entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, Entry>,
 }
 
 impl Ledger {
-    /// Reads the list of a data set, and locks it.
+    /// Reads the list of a data set.
     ///
     /// # Errors
-    /// The list cannot be read, or another run holds its lock.
+    /// The list cannot be read or locked.
     pub(super) fn open(folder: &Path) -> anyhow::Result<Self> {
         let path = folder.join(LEDGER);
-        let shown = || path.display().to_string();
         let open = File::options().read(true).append(true).create(true).open(&path);
-        let mut file = open.with_context(shown)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!("{}: another `lastwords ingest` writes into this data set", shown());
-        }
-        let (mut entries, mut is_torn) = (BTreeMap::new(), false);
-        for line in BufReader::new(&file).split(b'\n') {
-            let line = line.with_context(shown)?;
-            // The last line of a run that was killed may be torn. Its input is read again.
-            is_torn = false;
-            match serde_json::from_slice::<Entry>(&line) {
-                Ok(entry) => _ = entries.insert(entry.path.clone(), entry),
-                Err(_) => is_torn = !line.is_empty(),
+        let file = open.with_context(|| path.display().to_string())?;
+        let mut ledger =
+            Self { folder: folder.to_owned(), file, read: 0, entries: BTreeMap::new() };
+        ledger.locked(Self::catch_up)?;
+        Ok(ledger)
+    }
+
+    /// Does something while no other run does. An error names the file.
+    fn locked<T>(&mut self, run: impl FnOnce(&mut Self) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let lock = |file: &File, how| rustix::io::retry_on_intr(|| flock(file, how));
+        let locked = lock(&self.file, FlockOperation::LockExclusive).map_err(Into::into);
+        let done = locked.and_then(|()| run(self));
+        // Without it, the lock ends with the run.
+        let _ = lock(&self.file, FlockOperation::Unlock);
+        done.with_context(|| self.folder.join(LEDGER).display().to_string())
+    }
+
+    /// Reads the lines that were added since. A line that a killed run left torn is ended: its input
+    /// is read again. The file must be locked: nobody is writing a line.
+    fn catch_up(&mut self) -> anyhow::Result<()> {
+        self.file.seek(SeekFrom::Start(self.read))?;
+        let (mut reader, mut line) = (BufReader::new(&self.file), Vec::new());
+        while reader.read_until(b'\n', &mut line)? > 0 {
+            self.read += line.len() as u64;
+            if line.last() != Some(&b'\n') {
+                (&self.file).write_all(b"\n")?;
+                self.read += 1;
             }
+            if let Ok(entry) = serde_json::from_slice::<Entry>(&line) {
+                self.entries.insert(entry.path.clone(), entry);
+            }
+            line.clear();
         }
-        if is_torn {
-            file.write_all(b"\n").with_context(shown)?;
+        Ok(())
+    }
+
+    /// Returns the newest entry of an input, also of another run.
+    ///
+    /// # Errors
+    /// The list cannot be read.
+    pub(super) fn newest(&mut self, path: &str) -> anyhow::Result<Option<&Entry>> {
+        if self.file.metadata().map_or(true, |meta| meta.len() != self.read) {
+            self.locked(Self::catch_up)?;
         }
-        Ok(Self { folder: folder.to_owned(), file, entries })
+        Ok(self.entries.get(path))
     }
 
     /// Adds a line.
@@ -124,17 +153,28 @@ impl Ledger {
     /// It cannot be written.
     pub(super) fn add(&mut self, entry: Entry) -> anyhow::Result<()> {
         let line = format!("{}\n", serde_json::to_string(&entry)?);
-        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        written.with_context(|| self.folder.join(LEDGER).display().to_string())?;
-        self.entries.insert(entry.path.clone(), entry);
-        Ok(())
+        self.locked(|ledger| {
+            ledger.catch_up()?;
+            ledger.file.write_all(line.as_bytes())?;
+            ledger.file.sync_data()?;
+            ledger.read += line.len() as u64;
+            ledger.entries.insert(entry.path.clone(), entry);
+            Ok(())
+        })
     }
 
-    /// Writes the list of the inputs that cannot be read. Returns their number.
+    /// Writes the list of the inputs that cannot be read, of all runs. Returns their number.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn write_dead(&self) -> anyhow::Result<usize> {
+    pub(super) fn write_dead(&mut self) -> anyhow::Result<usize> {
+        self.locked(|ledger| {
+            ledger.catch_up()?;
+            ledger.replace_dead()
+        })
+    }
+
+    fn replace_dead(&self) -> anyhow::Result<usize> {
         let dead: Vec<&Entry> =
             self.entries.values().filter(|entry| entry.error.is_some()).collect();
         let path = self.folder.join(DEAD_LETTERS);
@@ -171,7 +211,6 @@ mod tests {
         let mut ledger = Ledger::open(place.path()).unwrap();
         ledger.add(entry("a", None)).unwrap();
         ledger.add(entry("b", Some("damaged"))).unwrap();
-        assert!(Ledger::open(place.path()).is_err(), "it is locked");
         ledger.file.write_all(b"{\"path\":\"c\",\"by").unwrap();
         drop(ledger);
         let mut ledger = Ledger::open(place.path()).unwrap();
@@ -181,8 +220,33 @@ mod tests {
         assert!(dead.contains("damaged") && dead.lines().count() == 1, "{dead}");
         ledger.add(entry("b", None)).unwrap();
         drop(ledger);
-        let ledger = Ledger::open(place.path()).unwrap();
+        let mut ledger = Ledger::open(place.path()).unwrap();
         assert_eq!((ledger.entries.len(), ledger.write_dead().unwrap()), (2, 0));
+    }
+
+    #[test]
+    fn several_runs_share_a_ledger() {
+        let place = tempfile::tempdir().unwrap();
+        let mut one = Ledger::open(place.path()).unwrap();
+        let mut other = Ledger::open(place.path()).unwrap();
+        one.add(entry("a", Some("damaged"))).unwrap();
+        assert_eq!(other.newest("a").unwrap().unwrap().error.as_deref(), Some("damaged"));
+        assert!(other.newest("b").unwrap().is_none());
+        other.add(entry("b", Some("empty"))).unwrap();
+        other.add(entry("a", None)).unwrap();
+        assert_eq!(one.write_dead().unwrap(), 1, "what the other run has added counts");
+        assert_eq!(one.newest("a").unwrap().unwrap().error, None);
+        std::thread::scope(|scope| {
+            for (ledger, begin) in [(&mut one, 0), (&mut other, 100)] {
+                scope.spawn(move || {
+                    (begin..begin + 50)
+                        .for_each(|n| ledger.add(entry(&n.to_string(), None)).unwrap());
+                });
+            }
+        });
+        let lines = std::fs::read_to_string(place.path().join(LEDGER)).unwrap();
+        assert_eq!(lines.lines().count(), 103);
+        assert_eq!(Ledger::open(place.path()).unwrap().entries.len(), 102);
     }
 
     #[test]

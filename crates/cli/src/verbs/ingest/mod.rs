@@ -5,7 +5,7 @@
 //! killed goes on behind it: an input that is in the list, and has not changed since, is not read
 //! again. What holds nothing to recover is counted and passed over. What cannot be read is in
 //! `dead-letters.jsonl`, and is tried again by the next run. If the data set cannot be written, the
-//! run ends: that is no fault of an input.
+//! run ends: that is no fault of an input. Several runs may add to a data set at the same time.
 
 mod ledger;
 
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let title = format!("{}", args.into.display());
     let (mut bar, mut done) = (Progress::new(title, total), 0);
     for (path, measure) in &inputs {
-        let known = ledger.entries.get(&path.display().to_string());
+        let known = ledger.newest(&path.display().to_string())?;
         let known = known.filter(|own| own.error.is_none() && own.is_of(*measure) && !args.again);
         match known {
             Some(known) if known.nothing.is_some() => counts.nothing += 1,
