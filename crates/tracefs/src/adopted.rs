@@ -62,6 +62,15 @@ impl Adopted {
         if plan.tracer.is_some() {
             keep("current_tracer", instance.read("current_tracer")?.trim().to_owned());
         }
+        for file in plan.choice.files(top, instance, plan.tracer.as_deref())? {
+            let text = instance.setting(&file)?;
+            if text.contains(':') {
+                bail!(
+                    "{shown}/{file}: it has commands of functions, which could not be restored: remove them first"
+                );
+            }
+            keep(&file, text);
+        }
         if plan.discard {
             keep("options/overwrite", instance.read("options/overwrite")?.trim().to_owned());
         }
@@ -136,9 +145,9 @@ impl Adopted {
             // rings.
             let is_so = match file {
                 "trace_clock" => instance.clock().is_ok_and(|clock| clock == text),
-                _ => instance.read(file).is_ok_and(|now| now.trim() == text),
+                _ => instance.setting(file).is_ok_and(|now| now == text),
             };
-            if !is_so && let Err(error) = instance.write(file, text) {
+            if !is_so && let Err(error) = instance.set(file, text) {
                 result = Err(error);
             }
         };

@@ -67,7 +67,7 @@ impl Changes {
             Ok(false) => {}
             Err(why) => errors.push(Error::left(&self.journal.instance, &why)),
         };
-        let Journal { instance, definitions, .. } = &self.journal;
+        let Journal { instance, definitions, shared, .. } = &self.journal;
         if let (Some(adopted), true) = (&self.journal.adopted, self.has_instance()) {
             note(
                 format!("restored the settings of the instance {instance}"),
@@ -78,6 +78,11 @@ impl Changes {
                 format!("removed the instance {instance}"),
                 self.instance().remove().map(|()| true),
             );
+        }
+        // The tracer of the instance is gone now; one in use refuses to change its options.
+        for setting in shared {
+            let what = format!("restored {} of the machine's tracing", setting.file);
+            note(what, setting.restore(&self.top()));
         }
         for definition in definitions.iter().rev() {
             let what = format!("removed the event {}:{}", definition.system, definition.name);

@@ -15,6 +15,18 @@ const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 /// Characters before the command in a line of `error_log`.
 const CARET: usize = "  Command: ".len();
 
+/// The tracer that records nothing.
+pub(crate) const NO_TRACER: &str = "nop";
+
+/// Files with a list of words, of which each write adds some.
+const LISTS: [&str; 5] = [
+    "set_ftrace_filter",
+    "set_ftrace_notrace",
+    "set_graph_function",
+    "set_event_pid",
+    "set_ftrace_pid",
+];
+
 /// The folder of an instance, or the top folder of tracefs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Instance {
@@ -144,6 +156,47 @@ impl Instance {
         }
     }
 
+    /// Returns true if the instance has a tracer, and not events alone.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn has_tracer(&self) -> anyhow::Result<bool> {
+        Ok(self.setting("current_tracer")? != NO_TRACER)
+    }
+
+    /// Returns a setting in the form that [`Instance::set`] takes: the text of the file, or of a
+    /// list, its words by line without the kernel's remarks.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn setting(&self, name: &str) -> anyhow::Result<String> {
+        let text = self.read(name)?;
+        if !LISTS.contains(&name) {
+            return Ok(text.trim().to_owned());
+        }
+        let is_word = |line: &&str| !line.starts_with('#') && !line.starts_with("no pid");
+        let words = text.lines().filter(is_word).filter_map(|line| line.split_whitespace().next());
+        Ok(words.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// Makes a setting what [`Instance::setting`] returned.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn set(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        if !LISTS.contains(&name) {
+            return self.write(name, text);
+        }
+        let path = self.path.join(name);
+        // The kernel empties a list that is truncated.
+        let opened = OpenOptions::new().write(true).truncate(true).open(&path);
+        let mut file = opened.with_context(|| path.display().to_string())?;
+        text.lines().try_for_each(|word| {
+            file.write_all(format!("{word}\n").as_bytes())
+                .with_context(|| format!("{}: cannot write {word:?}", path.display()))
+        })
+    }
+
     /// Returns the text of `error_log`, which kernels before 5.2 do not have.
     fn log(&self) -> String {
         self.read("error_log").unwrap_or_default()
@@ -252,6 +305,23 @@ mod tests {
         Instance::top(folder.path()).drop_histograms();
         let lengths = [used, acts, other, none].map(|path| fs::metadata(path).unwrap().len() > 0);
         assert_eq!(lengths, [false, false, true, true]);
+    }
+
+    #[test]
+    fn lists_are_words_without_remarks() {
+        let folder = tempfile::tempdir().unwrap();
+        let instance = Instance::top(folder.path());
+        let of = |name: &str, text: &str| {
+            fs::write(folder.path().join(name), text).unwrap();
+            instance.setting(name).unwrap()
+        };
+        assert_eq!(of("set_ftrace_filter", "#### all functions enabled ####\n"), "");
+        assert_eq!(of("set_ftrace_filter", "vfs_read\next4_sync [ext4]\n"), "vfs_read\next4_sync");
+        assert_eq!(of("set_ftrace_pid", "no pid\n"), "");
+        assert_eq!(of("set_event_pid", "1\n22\n"), "1\n22");
+        assert_eq!(of("tracing_cpumask", "3\n"), "3");
+        instance.set("set_event_pid", "7\n8").unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("set_event_pid")).unwrap(), "7\n8\n");
     }
 
     #[test]

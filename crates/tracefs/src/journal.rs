@@ -8,6 +8,7 @@ use crate::adopted::Adopted;
 use crate::definitions::Definition;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
+use crate::shared::Shared;
 use crate::snapshot;
 use crate::triggers;
 use anyhow::{Context, bail, ensure};
@@ -44,6 +45,9 @@ pub struct Journal {
     pub(crate) adopted: Option<Adopted>,
     /// Events that are defined for all instances.
     pub definitions: Vec<Definition>,
+    /// Settings of the whole machine that are restored at the end.
+    #[serde(default)]
+    pub(crate) shared: Vec<Shared>,
     /// The clock of the instance.
     pub(crate) clock: String,
     /// The file that the trace is saved as.
@@ -109,6 +113,7 @@ impl Journal {
             inode: None,
             adopted: None,
             definitions,
+            shared: Vec::new(),
             clock: plan.clock().to_owned(),
             output,
             force: plan.force,

@@ -30,6 +30,7 @@
 
 mod adopted;
 mod changes;
+mod choice;
 mod definitions;
 mod drain;
 mod error;
@@ -43,9 +44,11 @@ mod restore;
 mod rule;
 mod save;
 mod send;
+mod shared;
 mod snapshot;
 mod triggers;
 
+pub use choice::Choice;
 pub use definitions::{Definition, DefinitionKind};
 pub use error::{Error, Result};
 pub use firings::{News, Tell};

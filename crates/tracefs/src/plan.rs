@@ -1,5 +1,6 @@
 //! What a recording is to do.
 
+use crate::choice::Choice;
 use crate::definitions::DefinitionKind;
 use crate::rule::Rule;
 use lastwords_stream::Address;
@@ -16,6 +17,8 @@ pub struct Plan {
     pub events: Vec<Rule>,
     /// The tracer, such as `function`; none for no tracer.
     pub tracer: Option<String>,
+    /// The functions, processes, CPUs and options.
+    pub choice: Choice,
     /// Events to define and record, with their kinds and the user's texts.
     pub definitions: Vec<(DefinitionKind, String)>,
     /// Bytes of the ring of each CPU; none for 8 MiB, or the rings of an instance that exists.

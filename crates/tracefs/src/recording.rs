@@ -2,12 +2,13 @@
 
 use crate::adopted::Adopted;
 use crate::changes::Changes;
+use crate::choice;
 use crate::definitions::Definition;
 use crate::drain::Drain;
 use crate::error::{Error, Result};
 use crate::events;
 use crate::firings::{Firings, Tell};
-use crate::instance::Instance;
+use crate::instance::{Instance, NO_TRACER};
 use crate::journal::Journal;
 use crate::plan::{Plan, Snapshots, kib};
 use crate::rule::Rule;
@@ -149,6 +150,8 @@ impl Recording {
             let pattern = format!("{}:{}", definition.system, definition.name);
             rules.push(Rule { pattern, ..Rule::default() });
         }
+        plan.choice.apply(&top, &instance)?;
+        self.forget_unshared()?;
         events::enable(&top, &instance, &rules)?;
         self.enabled = instance.enabled()?;
         if let Some(tracer) = &plan.tracer {
@@ -156,6 +159,7 @@ impl Recording {
             check_known(&instance, "available_tracers", tracer, "in an instance, tracer")?;
             instance.write("current_tracer", tracer)?;
         }
+        plan.choice.apply_processes(&instance)?;
         if self.changes.journal.stream {
             // Kernels before 5.0 have no such file; they wake a reader at each full sub-buffer.
             let file = "buffer_percent";
@@ -165,6 +169,16 @@ impl Recording {
             self.follow(plan)?;
         }
         Ok(())
+    }
+
+    /// Takes options out of the journal that turned out to be of the instance alone.
+    fn forget_unshared(&mut self) -> anyhow::Result<()> {
+        let top = self.changes.top();
+        let shared = &mut self.changes.journal.shared;
+        let count = shared.len();
+        shared.retain(|shared| shared.is_changed(&top).unwrap_or(true));
+        let is_shorter = shared.len() < count;
+        if is_shorter { self.changes.journal.replace(&self.changes.journals) } else { Ok(()) }
     }
 
     /// Starts a thread for each CPU.
@@ -222,6 +236,16 @@ impl Recording {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Relaxed)
+    }
+
+    /// Records a process, besides those of [`crate::Choice::pids`]. This must precede
+    /// [`Recording::start`], after which a choice of no process is one of all.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn choose_process(&self, pid: u32) -> Result<()> {
+        let added = choice::add_process(&self.changes.instance(), pid);
+        added.map_err(|error| Error::instance(&self.changes.journal.instance, error))
     }
 
     /// Switches tracing on, and sets the triggers, which would otherwise take snapshots of nothing.
@@ -395,6 +419,9 @@ fn check(plan: &Plan, tracefs: PathBuf) -> anyhow::Result<Changes> {
     definitions.iter().try_for_each(|definition| definition.check(&top))?;
     let mut journal = Journal::new(plan, instance, definitions, output);
     let own = Instance::named(&tracefs, &journal.instance);
+    let of_own = own.setting("current_tracer").ok().filter(|tracer| tracer != NO_TRACER);
+    plan.choice.check(&top, plan.tracer.as_deref().or(of_own.as_deref()))?;
+    journal.shared = plan.choice.shared(&top)?;
     if plan.instance.is_some() && own.exists() {
         journal.adopted = Some(Adopted::new(&own, &top, plan)?);
         journal.inode = own.inode();

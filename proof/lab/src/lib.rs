@@ -23,6 +23,7 @@ use rig::{make_empty, run_quietly};
 use scenario::{End, SCENARIOS, Scenario};
 
 mod attacks;
+mod choice;
 mod command;
 mod compare;
 mod confined;
@@ -177,6 +178,7 @@ const OTHERS: &[Other] = &[
     Other { name: units::NAME, what: units::WHAT, run: units::run },
     Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
+    Other { name: choice::NAME, what: choice::WHAT, run: choice::run },
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
     Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },
     Other { name: confined::SYSTEMD, what: confined::OF_SYSTEMD, run: confined::systemd },

@@ -140,6 +140,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "the kernel and the sessions of a command",
             ),
             (
+                "lastwords record -p function_graph -g vfs_read -F -- ./shop",
+                "the calls of one function in one command",
+            ),
+            (
                 "lastwords record -e sched -o tcp:HOST:7117",
                 "send all events to `lastwords receive`",
             ),

@@ -127,6 +127,9 @@ pub(crate) enum Verb {
     /// The child of `demo`
     #[command(hide = true)]
     DemoChild(demo::child::Args),
+    /// The command of `record -F` before it begins
+    #[command(hide = true)]
+    RecordCommand(record::CommandArgs),
     /// The process that records for `mount`
     #[command(hide = true)]
     MountRecorder(mount::Recorder),
@@ -172,6 +175,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
         Verb::DemoChild(args) => demo::child::run(&args),
+        Verb::RecordCommand(args) => record::run_command(&args),
         Verb::MountRecorder(args) => mount::recorder(&args),
         Verb::MountGuard(args) => mount::guard(&args),
     }

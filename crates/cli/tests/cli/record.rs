@@ -63,12 +63,26 @@ pub(crate) fn state() -> BTreeMap<&'static str, String> {
         "trace_clock",
         "buffer_size_kb",
         "saved_cmdlines_size",
+        "set_event_pid",
+        "set_ftrace_filter",
+        "set_ftrace_notrace",
+        "set_ftrace_pid",
+        "set_graph_function",
+        "set_graph_notrace",
+        "max_graph_depth",
+        "tracing_cpumask",
+        "trace_options",
     ];
     // A kernel that lacks a file lacks it afterwards too.
     let read = |name: &'static str| {
         (name, fs::read_to_string(Path::new(TRACEFS).join(name)).unwrap_or_default())
     };
     let mut state: BTreeMap<_, _> = files.into_iter().map(read).collect();
+    let folder = Path::new(TRACEFS).join("options");
+    let value = |name: &String| {
+        format!("{name} {}", fs::read_to_string(folder.join(name)).unwrap_or_default())
+    };
+    state.insert("options", names(&folder).iter().map(value).collect());
     state.insert("instances", names(&Path::new(TRACEFS).join("instances")).join(" "));
     state
 }

@@ -131,7 +131,7 @@ fn help_names_every_verb() {
             "{verb} is not in\n{help}"
         );
     }
-    for hidden in ["demo-child", "mount-recorder", "mount-guard"] {
+    for hidden in ["demo-child", "record-command", "mount-recorder", "mount-guard"] {
         assert!(!help.contains(hidden), "{help}");
     }
 }

@@ -7,14 +7,13 @@
 mod judge;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::compare::Rows;
-use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::{Arch, DISK, DISK_MODULES, Setup, add_programs, guest_base, qemu};
 use rig::run_quietly;
@@ -33,8 +32,15 @@ const LIMIT: Duration = Duration::from_secs(2400);
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    let Setup { store, kernel, lastwords, folder, .. } = *setup;
-    let initramfs = initramfs(store, kernel, lastwords, folder)?;
+    run_guest(setup, include_bytes!("../guest/record.sh"))?;
+    judge::all(&setup.folder.join("out"), setup.lastwords, rows)
+}
+
+/// Runs a guest that has the program, trace-cmd and a script as its first program. What the script
+/// writes to the disk is in the folder `out` afterwards.
+pub(super) fn run_guest(setup: &Setup<'_>, script: &[u8]) -> Result<()> {
+    let Setup { store, kernel, folder, .. } = *setup;
+    let initramfs = initramfs(setup, script)?;
     let disk = folder.join("out.tar");
     File::create(&disk)?.set_len(DISK)?;
     let program = qemu(store, Arch::Amd64)?;
@@ -49,18 +55,13 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     guest.wait_for("LAB-TRUTH-DONE", LIMIT)?;
     guest.quit()?;
     run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(&disk))?;
-    std::fs::remove_file(&disk).with_context(|| disk.display().to_string())?;
-    judge::all(&folder.join("out"), lastwords, rows)
+    std::fs::remove_file(&disk).with_context(|| disk.display().to_string())
 }
 
-fn initramfs(store: &Store, kernel: &Kernel, lastwords: &Path, folder: &Path) -> Result<PathBuf> {
+fn initramfs(setup: &Setup<'_>, script: &[u8]) -> Result<PathBuf> {
+    let Setup { store, kernel, lastwords, folder, .. } = *setup;
     let modules = [DISK_MODULES, VSOCK].concat();
-    let mut archive = guest_base(
-        kernel,
-        &store.busybox(Arch::Amd64)?,
-        include_bytes!("../guest/record.sh"),
-        &modules,
-    )?;
+    let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, script, &modules)?;
     let trace_cmd = run_quietly(Command::new("sh").args(["-c", "command -v trace-cmd"]));
     let trace_cmd = trace_cmd.context("trace-cmd is needed: cargo xtask setup")?;
     let programs = [("lastwords", lastwords.to_path_buf()), ("trace-cmd", trace_cmd.trim().into())];

@@ -1,16 +1,20 @@
 //! Waits until a recording is over: its command has ended, or a signal came.
 
+use crate::exit::Outcome;
 use crate::say;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use std::ffi::OsString;
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,6 +24,9 @@ use std::time::{Duration, Instant};
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// How long a command that was asked to end is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The exit status of a command that cannot be run, as shells have it.
+const NOT_FOUND: u8 = 127;
 
 /// The signals that end a recording.
 pub(super) struct Signals {
@@ -66,6 +73,64 @@ pub(super) fn start(words: &[OsString], user: Option<&Path>) -> anyhow::Result<O
         command.env("LASTWORDS_DIR", folder);
     }
     command.spawn().map(Some).with_context(|| format!("{}: cannot be run", program.display()))
+}
+
+/// A command that has a process but does not run yet, so that the process can be chosen before.
+pub(super) struct Waiting {
+    child: Child,
+    /// The process waits for a byte of this pipe.
+    start: File,
+    /// The process opens this end through `/proc`, perhaps after the byte was written.
+    end: OwnedFd,
+}
+
+/// Starts a process that waits, and then becomes the command.
+pub(super) fn start_waiting(
+    words: &[OsString],
+    user: Option<&Path>,
+) -> anyhow::Result<Option<Waiting>> {
+    let (end, start) = pipe_with(PipeFlags::CLOEXEC).context("a pipe for the command")?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), end.as_raw_fd());
+    let this = std::env::current_exe().context("the path of this program")?;
+    let wrapped: Vec<OsString> =
+        [this.into(), "record-command".into(), path.into(), "--".into()].into_iter().collect();
+    let child = self::start(&[&wrapped, words].concat(), user)?;
+    Ok(child.map(|child| Waiting { child, start: start.into(), end }))
+}
+
+impl Waiting {
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets the process become the command. The pipe must be kept until that has ended.
+    pub(super) fn go(mut self) -> anyhow::Result<(Child, OwnedFd)> {
+        self.start.write_all(b"x").context("the command")?;
+        Ok((self.child, self.end))
+    }
+}
+
+/// The arguments of the process that waits.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CommandArgs {
+    /// The pipe of the recorder
+    pipe: PathBuf,
+
+    /// The command
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Waits for the recorder, and becomes the command. If the recorder ends before, so does this.
+pub(crate) fn run_command(args: &CommandArgs) -> anyhow::Result<Outcome> {
+    let mut byte = [0];
+    if File::open(&args.pipe).and_then(|mut pipe| pipe.read_exact(&mut byte)).is_err() {
+        return Ok(Outcome::Negative);
+    }
+    let Some((program, rest)) = args.command.split_first() else { return Ok(Outcome::Negative) };
+    let error = Command::new(program).args(rest).exec();
+    say::error(format_args!("{}: cannot be run: {error}", program.display()));
+    Ok(Outcome::Command(NOT_FOUND))
 }
 
 /// Waits until the command ends, a signal comes, or the recording is over. Returns the status of a

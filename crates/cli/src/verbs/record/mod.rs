@@ -1,6 +1,7 @@
 //! Implements `record`: the kernel's own tracer, and with a command the applications that it runs,
 //! as one recording.
 
+mod choice;
 mod command;
 mod options;
 mod sessions;
@@ -10,9 +11,11 @@ use crate::exit::Outcome;
 use crate::progress::human_bytes;
 use crate::say;
 use anyhow::{Context, bail};
+use choice::ChoiceOptions;
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use command::Signals;
+pub(crate) use command::{CommandArgs, run_command};
 use lastwords_render::evidence::{Amount, Losses};
 use lastwords_render::missing::count;
 use lastwords_stream::Address;
@@ -120,6 +123,9 @@ pub(crate) struct Args {
     /// most. By default, it is 1s.
     #[arg(long, value_name = "TIME", value_parser = flush)]
     flush: Option<Duration>,
+
+    #[command(flatten)]
+    choice: ChoiceOptions,
 
     #[command(flatten)]
     snapshots: SnapshotOptions,
@@ -280,11 +286,20 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     let Some(plan) = plan else { return record_sessions(args, user) };
     // A signal that comes while settings are made ends the recording once it has begun.
     let mut signals = Signals::catch()?;
+    args.choice.tell_other_threads();
     let mut recording = Recording::begin(plan)?;
     let sessions = send_sessions(args, user)?;
     let commands = Arc::new(AtomicBool::new(false));
-    recording.start(args.snapshots.tell(recording.instance(), Arc::clone(&commands)))?;
-    let mut child = command::start(&args.command, user)?;
+    let tell_snapshot = args.snapshots.tell(recording.instance(), Arc::clone(&commands));
+    let (mut child, _pipe) = if args.choice.is_for_command() {
+        let waiting = command::start_waiting(&args.command, user)?;
+        waiting.iter().try_for_each(|waiting| recording.choose_process(waiting.pid()))?;
+        recording.start(tell_snapshot)?;
+        waiting.map(command::Waiting::go).transpose()?.unzip()
+    } else {
+        recording.start(tell_snapshot)?;
+        (command::start(&args.command, user)?, None)
+    };
     if child.is_none() {
         let instance = recording.instance();
         match recording.receiver() {
@@ -314,6 +329,7 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     }
     let (saved, errors) = finished?;
     tell(&saved);
+    tell_overwritten(args, &saved);
     if takes_snapshots && saved.snapshots.is_empty() {
         say::note("no trigger took a snapshot");
     }
@@ -378,6 +394,7 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
         instance: args.instance.clone(),
         events: args.events.rules.clone(),
         tracer: args.plugin.clone(),
+        choice: args.choice.choice(),
         definitions,
         size: args.size,
         clock: args.clock.clone(),
@@ -422,6 +439,23 @@ fn losses(saved: &Saved) -> Losses {
         overwritten: Amount::from_gaps(overwritten),
         ..Losses::default()
     }
+}
+
+/// Says how to keep more of a recording most of whose events were overwritten.
+fn tell_overwritten(args: &Args, saved: &Saved) {
+    let overwritten = losses(saved).overwritten.events;
+    if overwritten <= saved.events {
+        return;
+    }
+    let fewer = match (&args.plugin, args.command.is_empty()) {
+        (Some(_), false) => "less (-F: only COMMAND; -l: only some functions)",
+        (Some(_), true) => "less (-P: only some processes; -l: only some functions)",
+        (None, false) => "less (-F: only COMMAND; -f: a filter of events)",
+        (None, true) => "less (-P: only some processes; -f: a filter of events)",
+    };
+    say::note(format_args!(
+        "most events were overwritten: record {fewer}, or use larger rings (--size) or --stream"
+    ));
 }
 
 /// Prints on stderr what a saved trace has and what was lost.

@@ -1,0 +1,241 @@
+//! The choices of `lastwords record` beside those of trace-cmd: functions, processes, graphs. The
+//! guest records by the same options with both, and keeps the settings that the kernel had
+//! meanwhile. Files and texts come out on a disk and are compared here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::Setup;
+use crate::compare::Rows;
+use crate::record;
+use crate::texts::read;
+use rig::run_quietly;
+
+/// The name of the scenario, and what it does.
+pub(super) const NAME: &str = "choice";
+pub(super) const WHAT: &str = "`lastwords record` with chosen functions, processes and graphs, beside trace-cmd with the same options";
+
+/// The expected contents of a recording.
+struct Case {
+    name: &'static str,
+    /// Beginnings of the names of its functions, and names that it must not have.
+    functions: &'static [&'static str],
+    not: &'static [&'static str],
+    /// The processes that it has.
+    of: Of,
+}
+
+/// Whose functions a recording has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    All,
+    Command,
+    Family,
+    Init,
+}
+
+const CASES: &[Case] = &[
+    Case { name: "only", functions: &["vfs_read", "vfs_w"], not: &["vfs_readv"], of: Of::All },
+    Case { name: "but", functions: &["vfs_"], not: &["vfs_read", "vfs_write"], of: Of::All },
+    Case { name: "command", functions: &["vfs_"], not: &[], of: Of::Command },
+    Case { name: "family", functions: &["vfs_"], not: &[], of: Of::Family },
+    Case { name: "pid", functions: &["vfs_"], not: &[], of: Of::Init },
+    Case { name: "stacks", functions: &["vfs_read"], not: &[], of: Of::All },
+    Case { name: "graph", functions: &["vfs_"], not: &[], of: Of::Command },
+];
+
+/// Runs it on one kernel.
+pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    record::run_guest(setup, include_bytes!("../guest/choice.sh"))?;
+    let found = Found { folder: setup.folder.join("out"), lastwords: setup.lastwords };
+    for case in CASES {
+        if let Err(error) = found.case(case, rows) {
+            rows.row(false, case.name, &format!("{error:#}"));
+        }
+    }
+    for part in [Found::depth, Found::wrong, Found::ended] {
+        if let Err(error) = part(&found, rows) {
+            rows.row(false, "a part", &format!("{error:#}"));
+        }
+    }
+    Ok(())
+}
+
+/// The results of a guest.
+struct Found<'a> {
+    folder: PathBuf,
+    lastwords: &'a Path,
+}
+
+impl Found<'_> {
+    fn text(&self, name: &str) -> Result<String> {
+        read(&self.folder.join(name))
+    }
+
+    fn case(&self, case: &Case, rows: &mut Rows) -> Result<()> {
+        let name = case.name;
+        let (status, said) =
+            (self.text(&format!("{name}.status"))?, self.text(&format!("{name}.said"))?);
+        rows.row(status.trim() == "0", &format!("{name}: status"), said.trim());
+        let theirs = self.text(&format!("{name}.peer.settings"))?;
+        let ours = self.text(&format!("{name}.settings"))?;
+        rows.same_text(
+            &format!("{name}: the settings of trace-cmd"),
+            theirs.as_bytes(),
+            &Ok(ours.into_bytes()),
+        );
+        let (ours, theirs) = (self.calls(name, name)?, self.calls(&format!("{name}.peer"), name)?);
+        for (calls, whose) in [(&ours, "ours"), (&theirs, "trace-cmd's")] {
+            let wrong = calls.iter().find(|call| !case.has(call));
+            let is_there =
+                |part: &&&str| !calls.iter().any(|call| call.function.starts_with(**part));
+            let missing = case.functions.iter().find(is_there);
+            let detail = format!("{} calls; {wrong:?} {missing:?}", calls.len());
+            let ok = wrong.is_none() && missing.is_none();
+            rows.row(ok, &format!("{name}: functions and processes in {whose}"), &detail);
+        }
+        // The last steps of the commands are the same.
+        let last = |calls: &[Call]| -> Vec<String> {
+            let of = calls.iter().filter(|call| call.is_of_command);
+            let mut of: Vec<_> = of.map(|call| call.function.clone()).collect();
+            of.drain(..of.len().saturating_sub(12));
+            of
+        };
+        let (ours, theirs) = (last(&ours), last(&theirs));
+        let ok = ours == theirs && (case.of == Of::Init || ours.len() == 12);
+        rows.row(ok, &format!("{name}: the last calls"), &format!("{ours:?} {theirs:?}"));
+        self.same_state(name, rows)
+    }
+
+    /// The calls that trace-cmd shows of a file.
+    fn calls(&self, file: &str, case: &str) -> Result<Vec<Call>> {
+        let pid: u32 = self.text(&format!("{file}.pid"))?.trim().parse().context("a pid")?;
+        let path = self.folder.join(format!("{file}.dat"));
+        let text = run_quietly(Command::new("trace-cmd").args(["report", "-i"]).arg(&path))
+            .with_context(|| self.text(&format!("{file}.said")).unwrap_or_default())?;
+        let calls: Vec<Call> = text.lines().filter_map(|line| Call::parse(line, pid)).collect();
+        if file != case {
+            return Ok(calls);
+        }
+        // Our own text has the same calls.
+        let ours = run_quietly(Command::new(self.lastwords).arg("report").arg(&path))?;
+        let count = ours.lines().filter(|line| is_call(line)).count();
+        anyhow::ensure!(
+            count == calls.len(),
+            "{}: {count} calls by `lastwords report`, {} by trace-cmd",
+            path.display(),
+            calls.len()
+        );
+        Ok(calls)
+    }
+
+    /// A graph begins at the chosen function, and is no deeper than was chosen.
+    fn depth(&self, rows: &mut Rows) -> Result<()> {
+        let said = self.text("depth.said")?;
+        rows.row(self.text("depth.status")?.trim() == "0", "depth: status", said.trim());
+        let (ours, theirs) = (self.text("depth.graph")?, self.text("depth.peer.graph")?);
+        let what = "depth: the settings of trace-cmd";
+        rows.same_text(what, theirs.as_bytes(), &Ok(ours.into_bytes()));
+        for (file, whose) in [("depth.dat", "ours"), ("depth.peer.dat", "trace-cmd's")] {
+            let path = self.folder.join(file);
+            let text = run_quietly(Command::new("trace-cmd").args(["report", "-i"]).arg(&path))?;
+            let entries: Vec<&str> = text
+                .lines()
+                .filter(|line| line.contains(": funcgraph_entry:"))
+                .filter_map(|line| Some(line.rsplit_once('|')?.1))
+                .collect();
+            // Two blanks for each level, after those of the first.
+            let level = |entry: &str| (entry.len() - entry.trim_start().len()) / 2;
+            let wrong = entries.iter().find(|entry| match level(entry) {
+                1 => !entry.trim_start().starts_with("vfs_read()"),
+                level => level != 2,
+            });
+            let ok = wrong.is_none() && entries.iter().any(|entry| level(entry) == 2);
+            let detail = format!("{} entries; {wrong:?}", entries.len());
+            rows.row(ok, &format!("depth: graphs of {whose}"), &detail);
+        }
+        self.same_state("depth", rows)
+    }
+
+    /// A wrong word is named, and nothing is left.
+    fn wrong(&self, rows: &mut Rows) -> Result<()> {
+        for (name, word) in
+            [("no-function", "-l no_such_function"), ("no-graph", "-g no_such_function")]
+        {
+            let (status, said) =
+                (self.text(&format!("{name}.status"))?, self.text(&format!("{name}.said"))?);
+            let ok = status.trim() == "1" && said.contains(word);
+            rows.row(ok, &format!("{name}: the error names it"), said.trim());
+            self.same_state(name, rows)?;
+        }
+        Ok(())
+    }
+
+    /// Recordings that signals end leave nothing, after `restore` also that of SIGKILL.
+    fn ended(&self, rows: &mut Rows) -> Result<()> {
+        for (signal, status) in [("INT", "0"), ("TERM", "0"), ("KILL", "137")] {
+            let (found, said) =
+                (self.text(&format!("{signal}.status"))?, self.text(&format!("{signal}.said"))?);
+            rows.row(found.trim() == status, &format!("{signal}: status"), said.trim());
+            let at_work = self.text(&format!("{signal}-before.state"))?;
+            let is_set = at_work.contains("== set_graph_function\nvfs_read\n")
+                && at_work.contains("== max_graph_depth\n2\n");
+            rows.row(is_set, &format!("{signal}: what all instances share was set"), "");
+            self.same_state(signal, rows)?;
+        }
+        Ok(())
+    }
+
+    fn same_state(&self, name: &str, rows: &mut Rows) -> Result<()> {
+        let (before, after) = (self.text("before.state")?, self.text(&format!("{name}.state"))?);
+        rows.same_text(&format!("{name}: state"), before.as_bytes(), &Ok(after.into_bytes()));
+        Ok(())
+    }
+}
+
+/// A call in a trace.
+#[derive(Debug)]
+struct Call {
+    function: String,
+    pid: u32,
+    /// It is of the command itself.
+    is_of_command: bool,
+}
+
+impl Call {
+    /// Reads a line of trace-cmd.
+    fn parse(line: &str, command: u32) -> Option<Self> {
+        if !is_call(line) {
+            return None;
+        }
+        let (head, rest) = line.split_once(": ")?;
+        let (task, _) = head.split_once(" [")?;
+        let pid = task.trim().rsplit_once('-')?.1.parse().ok()?;
+        let what = rest.split_once(':')?.1;
+        let what = what.rsplit_once('|').map_or(what, |(_, what)| what).trim();
+        let function: String =
+            what.chars().take_while(|c| c.is_ascii_alphanumeric() || "_.".contains(*c)).collect();
+        Some(Self { function, pid, is_of_command: pid == command })
+    }
+}
+
+/// Returns true for the line of a call, in the text of either program.
+fn is_call(line: &str) -> bool {
+    let is_entry = line.contains(": funcgraph_entry:") || line.contains(" graph_ent: ");
+    is_entry || line.contains(": function:") || (line.contains(" <-") && !line.contains(" => "))
+}
+
+impl Case {
+    fn has(&self, call: &Call) -> bool {
+        let is_chosen = self.functions.iter().any(|part| call.function.starts_with(part));
+        let is_left_out = self.not.contains(&call.function.as_str());
+        let is_of = match self.of {
+            Of::Command => call.is_of_command,
+            Of::Init => call.pid == 1,
+            Of::All | Of::Family => true,
+        };
+        is_chosen && !is_left_out && is_of
+    }
+}
