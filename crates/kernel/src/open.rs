@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::modules::{self, Module};
 use crate::symbols::SymbolTable;
 use crate::vmcoreinfo::VmcoreInfo;
-use crate::{Error, Kernel, Sources};
+use crate::{Error, Kernel, Object, Sources};
 use lastwords_bytes::Budget;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -90,12 +90,34 @@ impl Kernel {
             if entry.pointer("module")?.text("name")? != module {
                 continue;
             }
-            let btf = entry.pointer("btf")?;
-            let blob = read_blob(&*self.memory, btf.address("data")?, btf.u64("data_size")?)?;
             let base = Some(Arc::clone(self.types.btf()));
-            return Ok(Some(Arc::new(Types::new(Arc::new(Btf::parse(blob, base, &self.budget)?)))));
+            return self.parse_types(&entry.pointer("btf")?, base).map(Some);
         }
         Ok(None)
+    }
+
+    /// Types in a `struct btf`: those that came with a BPF program or map.
+    ///
+    /// # Errors
+    /// The image lacks them, they are no BTF, or they continue the kernel's own BTF and a user
+    /// provided other types for the kernel.
+    pub fn types_in(&self, btf: &Object<'_>) -> Result<Arc<Types>, Error> {
+        let data = btf.address("data")?;
+        if self.kallsyms.find("__start_BTF") == Some(data) {
+            return Ok(Arc::clone(&self.types));
+        }
+        // Linux 5.11 added the member.
+        let base = if btf.has("base_btf") { btf.address("base_btf")? } else { 0 };
+        if base != 0 && !self.has_own_types {
+            let expected = "types that do not continue the kernel's own BTF";
+            return Err(lastwords_bytes::Error::value("BTF", data, base, expected).into());
+        }
+        self.parse_types(btf, (base != 0).then(|| Arc::clone(self.types.btf())))
+    }
+
+    fn parse_types(&self, btf: &Object<'_>, base: Option<Arc<Btf>>) -> Result<Arc<Types>, Error> {
+        let blob = read_blob(&*self.memory, btf.address("data")?, btf.u64("data_size")?)?;
+        Ok(Arc::new(Types::new(Arc::new(Btf::parse(blob, base, &self.budget)?))))
     }
 }
 

@@ -5,6 +5,7 @@
 //! of docs/ABI.md, and `tests/check_abi.rs` compares the two.
 #![forbid(unsafe_code)]
 
+pub mod btf;
 pub mod checksum;
 pub mod ctf;
 pub mod elf;

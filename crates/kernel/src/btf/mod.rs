@@ -12,7 +12,7 @@ mod types;
 
 pub use build::Builder;
 pub use file::of_module;
-pub use types::{Member, MemberKind, TypeId, Types};
+pub use types::{Member, MemberKind, TypeId, Types, Variable};
 
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use std::sync::{Arc, OnceLock};

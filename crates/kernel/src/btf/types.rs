@@ -2,7 +2,7 @@
 
 use super::{
     ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, PROTOTYPE, RESTRICT, Raw,
-    RawMember, STRUCT, TYPE_TAG, TYPEDEF, UNION, VARIABLE, VOLATILE,
+    RawMember, SECTION, STRUCT, TYPE_TAG, TYPEDEF, UNION, VARIABLE, VOLATILE,
 };
 use crate::Error;
 use lastwords_trace::symbols::{Parameter, ParameterKind};
@@ -58,6 +58,19 @@ pub struct Member {
     pub kind: MemberKind,
     /// Type of the member, without type definitions and qualifiers.
     pub type_id: TypeId,
+}
+
+/// A variable in a section of data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variable {
+    /// Name of the variable.
+    pub name: String,
+    /// Type of the variable.
+    pub type_id: TypeId,
+    /// Offset from the start of the section, bytes.
+    pub offset: u64,
+    /// Size in bytes.
+    pub size: u64,
 }
 
 /// The types of a kernel, or of a kernel and one module.
@@ -297,6 +310,23 @@ impl Types {
         let mut steps = STEPS;
         self.collect(id.0, 0, &mut steps, &mut names);
         names
+    }
+
+    /// Variables in a section of data, such as `.bss` of a BPF program; empty for other types.
+    #[must_use]
+    pub fn variables(&self, id: TypeId) -> Vec<Variable> {
+        let Some(raw) = self.btf.raw(self.strip(id.0)).filter(|raw| raw.kind == SECTION) else {
+            return Vec::new();
+        };
+        // In place of name, type and offset of a member there are type, offset and size.
+        let rows = (0..raw.count.min(STEPS)).map_while(|index| raw.member(index));
+        rows.map(|row| Variable {
+            name: self.name(TypeId(row.name)),
+            type_id: TypeId(self.strip(row.name)),
+            offset: row.type_id.into(),
+            size: row.bit_offset,
+        })
+        .collect()
     }
 
     /// Finds the first unnamed structure that has all these members.

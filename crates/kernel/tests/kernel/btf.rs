@@ -1,8 +1,8 @@
 //! BTF by a writer that shares nothing with the reader.
 
-use crate::support::btf::Writer;
 use lastwords_bytes::{Budget, Limits};
 use lastwords_kernel::btf::{Btf, MemberKind, Types};
+use lastwords_testkit::btf::Writer;
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! A kernel image by a writer that shares nothing with the reader: tables as `scripts/kallsyms.c`
 //! orders them, in an ELF file, in a bzImage.
 
-use crate::support::btf::Writer;
 use lastwords_bytes::Budget;
 use lastwords_kernel::vmlinux;
+use lastwords_testkit::btf::Writer;
 use std::sync::Arc;
 
 const BASE: u64 = 0xffff_ffff_8100_0000;

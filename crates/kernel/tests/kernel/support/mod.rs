@@ -1,7 +1,6 @@
 //! A kernel made of bytes: writers that share nothing with the readers.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-pub(crate) mod btf;
 pub(crate) mod kallsyms;
 pub(crate) mod toy;
 

@@ -2,10 +2,10 @@
 //! kept.
 
 use super::Regions;
-use super::btf::Writer;
 use super::kallsyms::{Encoding, Order, write, write_in};
 use lastwords_kernel::kallsyms::Tables;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
+use lastwords_testkit::btf::Writer;
 
 pub(crate) const TEXT: u64 = 0xffff_ffff_8100_0000;
 pub(crate) const DATA: u64 = TEXT + 0x10_0000;

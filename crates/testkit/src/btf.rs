@@ -1,7 +1,8 @@
-//! Writes BTF.
+//! Writes BTF (`include/uapi/linux/btf.h`).
 
 /// A blob that grows type by type.
-pub(crate) struct Writer {
+#[derive(Debug)]
+pub struct Writer {
     types: Vec<u8>,
     strings: Vec<u8>,
     next: u32,
@@ -16,7 +17,8 @@ impl Default for Writer {
 
 impl Writer {
     /// Goes on where another blob ends: its next type number and the size of its strings.
-    pub(crate) fn split(base: &Self) -> Self {
+    #[must_use]
+    pub fn split(base: &Self) -> Self {
         let strings = base.strings.len() as u32;
         Self {
             types: Vec::new(),
@@ -40,8 +42,8 @@ impl Writer {
         self.types.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     }
 
-    /// A type of any kind: `info` without the kind.
-    pub(crate) fn kind(
+    /// A type of any kind: `info` without the kind. Returns its number, as all of these do.
+    pub fn kind(
         &mut self,
         kind: u32,
         info: u32,
@@ -56,29 +58,34 @@ impl Writer {
         self.next - 1
     }
 
-    pub(crate) fn int(&mut self, name: &str, size: u32, signed: bool) -> u32 {
+    /// An integer.
+    pub fn int(&mut self, name: &str, size: u32, signed: bool) -> u32 {
         self.kind(1, 0, name, size, &[(u32::from(signed) << 24) | (size * 8)])
     }
 
-    pub(crate) fn pointer(&mut self, target: u32) -> u32 {
+    /// A pointer to a type.
+    pub fn pointer(&mut self, target: u32) -> u32 {
         self.kind(2, 0, "", target, &[])
     }
 
-    pub(crate) fn array(&mut self, element: u32, count: u32) -> u32 {
+    /// An array of `count` elements.
+    pub fn array(&mut self, element: u32, count: u32) -> u32 {
         self.kind(3, 0, "", 0, &[element, 1, count])
     }
 
-    pub(crate) fn typedef(&mut self, name: &str, target: u32) -> u32 {
+    /// Another name of a type.
+    pub fn typedef(&mut self, name: &str, target: u32) -> u32 {
         self.kind(8, 0, name, target, &[])
     }
 
-    pub(crate) fn forward(&mut self, name: &str) -> u32 {
+    /// A structure that is declared only.
+    pub fn forward(&mut self, name: &str) -> u32 {
         self.kind(7, 0, name, 0, &[])
     }
 
     /// A structure (4) or union (5): members as (name, type, bit offset). The flag is set: bits <<
     /// 24 may be in the offset.
-    pub(crate) fn composite(
+    pub fn composite(
         &mut self,
         kind: u32,
         name: &str,
@@ -93,13 +100,14 @@ impl Writer {
     }
 
     /// A structure: members as (name, type, byte offset).
-    pub(crate) fn structure(&mut self, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
+    pub fn structure(&mut self, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
         let members: Vec<_> =
             members.iter().map(|(name, id, offset)| (*name, *id, offset * 8)).collect();
         self.composite(4, name, size, &members)
     }
 
-    pub(crate) fn enumeration(&mut self, name: &str, values: &[(&str, i32)]) -> u32 {
+    /// An enumeration of signed numbers.
+    pub fn enumeration(&mut self, name: &str, values: &[(&str, i32)]) -> u32 {
         let body: Vec<u32> = values
             .iter()
             .flat_map(|(name, value)| [self.string(name), value.cast_unsigned()])
@@ -107,7 +115,8 @@ impl Writer {
         self.kind(6, 1 << 31 | values.len() as u32, name, 4, &body)
     }
 
-    pub(crate) fn enumeration64(&mut self, name: &str, values: &[(&str, u64)]) -> u32 {
+    /// An enumeration of numbers of 64 bits.
+    pub fn enumeration64(&mut self, name: &str, values: &[(&str, u64)]) -> u32 {
         let body: Vec<u32> = values
             .iter()
             .flat_map(|(name, value)| [self.string(name), *value as u32, (*value >> 32) as u32])
@@ -116,7 +125,8 @@ impl Writer {
     }
 
     /// The blob; with `layout`, rows of (bytes, bytes an element) by kind stand behind.
-    pub(crate) fn finish(&self, layout: &[(u8, u8)]) -> Vec<u8> {
+    #[must_use]
+    pub fn finish(&self, layout: &[(u8, u8)]) -> Vec<u8> {
         let header = if layout.is_empty() { 24u32 } else { 32 };
         let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
         let mut words = vec![header, 0, types, types, strings];
