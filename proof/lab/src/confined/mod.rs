@@ -66,7 +66,7 @@ const MEMORY: u32 = 2048;
 const CPUS: u32 = 2;
 /// Bytes of the disk; sparse.
 const DISK: u64 = 4 << 30;
-/// Until a boot has done its words, the boot itself included.
+/// Until all boots have done their words.
 const LIMIT: Duration = Duration::from_secs(3600);
 /// Starts the script.
 const UNIT: &str = "[Service]\nType=exec\nExecStart=/bin/sh /lab/confined.sh\nTimeoutStartSec=infinity\nStandardOutput=null\nStandardError=null\n";
@@ -110,9 +110,8 @@ fn run(variant: &Variant, setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
         ..Config::new(Arch::Amd64, &program, [&kernel.image, &initramfs, folder])
     };
     let mut guest = Guest::start(&config)?;
-    for boot in 1..=variant.boots.len() {
-        guest.wait_for(&format!("RECORDER-BOOT-DONE {boot}."), LIMIT)?;
-    }
+    // The machine may be reset before its serial port has sent the line of an earlier boot.
+    guest.wait_for(&format!("RECORDER-BOOT-DONE {}.", variant.boots.len()), LIMIT)?;
     let console = guest.console().replace('\r', "");
     guest.quit()?;
     jobs::judge(&console, variant.boots.iter().map(|words| words.len()).sum(), rows)

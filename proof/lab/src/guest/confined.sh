@@ -290,4 +290,6 @@ touch /lab/done-$boot
 sync
 echo "RECORDER-BOOT-DONE $boot."
 [ -e /lab/words-$((boot + 1)) ] || while :; do sleep 100; done
+# The serial port sends the line.
+sleep 2
 echo b > /proc/sysrq-trigger
