@@ -43,8 +43,12 @@ impl DataSet {
     /// Opens the data set in a folder, or makes one.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be read or made, or has tables of a newer version ([`Error::Version`]).
     pub fn open(folder: &Path) -> Result<Self, Error> {
+        let versions = entries(folder)?.into_iter().filter_map(|path| version_of(&path));
+        if let Some(version) = versions.max().filter(|version| *version > VERSION) {
+            return Err(Error::Version { path: folder.to_owned(), version });
+        }
         let root = folder.join(format!("v{VERSION}"));
         fs::create_dir_all(&root).map_err(|error| Error::file(&root, error))?;
         Ok(Self { root })
@@ -162,6 +166,12 @@ fn remove_left(path: &Path) -> bool {
 
 fn ends_with(path: &Path, end: &str) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes())
+}
+
+/// Returns the version of the tables in a folder: 2 of `v2`, if it has crashes.
+fn version_of(path: &Path) -> Option<u32> {
+    let number = path.file_name()?.to_str()?.strip_prefix('v')?;
+    number.parse().ok().filter(|_| path.join(Table::Crashes.name()).is_dir())
 }
 
 /// Returns the paths in a folder; none if it does not exist.

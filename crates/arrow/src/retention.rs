@@ -193,9 +193,11 @@ fn time_of(path: &Path) -> Result<i64, Error> {
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
     let mask = ProjectionMask::columns(builder.parquet_schema(), ["ts"]);
     let mut reader = builder.with_projection(mask).build()?;
-    let at = reader.schema().index_of("ts")?;
+    let at = reader.schema().index_of("ts").ok();
     let batch = reader.next().transpose()?;
-    let column = batch.map(|batch| batch.column(at).as_primitive::<Int64Type>().clone());
+    let column = batch
+        .zip(at)
+        .and_then(|(batch, at)| batch.column(at).as_primitive_opt::<Int64Type>().cloned());
     let known = column.filter(|column| !column.is_empty() && column.is_valid(0));
     let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let added = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
