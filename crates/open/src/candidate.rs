@@ -1,6 +1,6 @@
 //! A place in which a trace may be.
 
-use crate::reason::NothingToRecover;
+use crate::reason::Reason;
 use crate::source::{Location, MEMORY, PlaceKind};
 use std::path::{Path, PathBuf};
 
@@ -48,6 +48,7 @@ impl Candidate {
     }
 
     pub(super) fn is_nothing(&self) -> bool {
-        self.location.as_ref().is_err_and(|error| error.is::<NothingToRecover>())
+        let is_nothing = |error| Reason::from_error(error) == Reason::NothingToRecover;
+        self.location.as_ref().is_err_and(is_nothing)
     }
 }

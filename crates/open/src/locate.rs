@@ -124,6 +124,10 @@ fn files(looked: &Folder, has_streams: bool, has_session: bool) -> Vec<Candidate
             Some(beginning) if beginning.is_input() => {
                 Candidate::found(Ok(Location::new(path, None)))
             }
+            Some(Beginning::Compressed(_)) => {
+                let why = format!("{}: {}", path.display(), sniff::sentence(*beginning));
+                Candidate::found(Err(NothingToRecover::compressed(why))).at(path)
+            }
             _ if has_session => stray(path, "it is not the folder of a session"),
             beginning => stray(
                 path,

@@ -19,7 +19,7 @@ pub fn what_has_no_trace(path: &Path) -> Option<&'static str> {
             .then_some("a folder without a trace");
     }
     match sniff::of_file(path).filter(|_| meta.is_file())? {
-        sniff::Beginning::Other(words) => Some(words),
+        sniff::Beginning::Other(words) | sniff::Beginning::Compressed(words) => Some(words),
         _ => None,
     }
 }

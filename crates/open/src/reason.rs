@@ -20,6 +20,9 @@ use std::io;
 pub enum Reason {
     /// The input was read, and holds no trace and nothing damaged that could be one.
     NothingToRecover,
+    /// The input is compressed in a form that is not read: gzip, xz, bzip2 or lz4. It may hold a
+    /// trace.
+    Compressed,
     /// The system could not read the input now, and may be able to later: a device that failed, a
     /// file server that does not answer, too many open files, no memory.
     MayPass,
@@ -30,8 +33,8 @@ pub enum Reason {
 impl Reason {
     /// Returns the reason of an error.
     pub(crate) fn from_error(error: &anyhow::Error) -> Self {
-        if error.is::<NothingToRecover>() {
-            return Self::NothingToRecover;
+        if let Some(own) = error.downcast_ref::<NothingToRecover>() {
+            return own.reason;
         }
         match error.chain().any(|cause| errno(cause).is_some_and(may_pass)) {
             true => Self::MayPass,
@@ -79,23 +82,30 @@ fn may_pass(errno: i32) -> bool {
     PASSING.iter().any(|passing| passing.raw_os_error() == errno)
 }
 
-/// An error: the input has nothing to recover, by its kind and not because of damage.
+/// An error: the input has nothing to recover, by its kind and not because of damage, or is
+/// compressed.
 #[derive(Debug)]
 pub(crate) struct NothingToRecover {
     why: String,
     /// The input is of a kind that has something, as a rule.
     pub(crate) is_loss: bool,
+    pub(crate) reason: Reason,
 }
 
 impl NothingToRecover {
     /// Makes the error of an input that nobody expects to hold a trace.
     pub(crate) fn error(why: String) -> anyhow::Error {
-        anyhow::Error::from(Self { why, is_loss: false })
+        anyhow::Error::from(Self { why, is_loss: false, reason: Reason::NothingToRecover })
+    }
+
+    /// Makes the error of an input in a compressed form that is not read.
+    pub(crate) fn compressed(why: String) -> anyhow::Error {
+        anyhow::Error::from(Self { why, is_loss: false, reason: Reason::Compressed })
     }
 
     /// Makes the error of an input of a kind that has a trace, as a rule.
     pub(crate) fn unexpected(why: String) -> anyhow::Error {
-        anyhow::Error::from(Self { why, is_loss: true })
+        anyhow::Error::from(Self { why, is_loss: true, reason: Reason::NothingToRecover })
     }
 }
 
@@ -157,6 +167,10 @@ mod tests {
         assert_eq!(reason(&program), Reason::NothingToRecover);
         for bytes in [&b""[..], b"some text", &[0xa5; 9000]] {
             assert_eq!(reason(&file(bytes)), Reason::NothingToRecover, "{bytes:?}");
+        }
+        for bytes in [&b"\x1f\x8b\x08\0"[..], b"\xfd7zXZ\0", b"BZh9", b"\x04\x22\x4d\x18"] {
+            assert_eq!(reason(&file(bytes)), Reason::Compressed, "{bytes:?}");
+            assert_eq!(reason(folder.path()), Reason::Compressed, "{bytes:?} in a folder");
         }
         // The beginnings of a trace.dat file, of a stream of CTF, of a core and of a region.
         let mut core = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x04\0\x3e\0".to_vec();

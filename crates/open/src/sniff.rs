@@ -27,6 +27,8 @@ pub(super) enum Beginning {
     CtfStream,
     /// A persistent ring buffer of ftrace.
     Persistent,
+    /// A file in a compressed form that is not read, described in words. It may hold a trace.
+    Compressed(&'static str),
     /// A file without a trace, described in words.
     Other(&'static str),
 }
@@ -34,7 +36,7 @@ pub(super) enum Beginning {
 impl Beginning {
     /// Returns true if the file may hold a trace.
     pub(super) fn is_input(self) -> bool {
-        !matches!(self, Self::Other(_) | Self::CtfStream)
+        !matches!(self, Self::Other(_) | Self::Compressed(_) | Self::CtfStream)
     }
 }
 
@@ -59,12 +61,14 @@ pub(super) fn look(path: &Path) -> io::Result<Option<Beginning>> {
 fn of_head(head: &[u8], len: u64) -> Option<Beginning> {
     // ET_CORE of `e_type`, in either byte order.
     const CORES: [&[u8]; 2] = [&[4, 0], &[0, 4]];
-    const OTHERS: [(&[u8], &str); 10] = [
-        (b"\x7fELF", "an ELF program"),
+    const COMPRESSED: [(&[u8], &str); 4] = [
         (b"\x1f\x8b", "gzip data: decompress it first"),
         (b"\xfd7zXZ\0", "xz data: decompress it first"),
         (b"BZh", "bzip2 data: decompress it first"),
         (b"\x04\x22\x4d\x18", "lz4 data: decompress it first"),
+    ];
+    const OTHERS: [(&[u8], &str); 6] = [
+        (b"\x7fELF", "an ELF program"),
         (b"PK\x03\x04", "a ZIP archive"),
         (b"%PDF", "a PDF document"),
         (b"\x89PNG", "a picture"),
@@ -93,6 +97,9 @@ fn of_head(head: &[u8], len: u64) -> Option<Beginning> {
     // What cannot be read is refused with its name when it is opened.
     if MAGICS.iter().any(|magic| begins(magic)) || is_foreign(head) {
         return Some(Beginning::Dump);
+    }
+    if let Some((_, words)) = COMPRESSED.iter().find(|(magic, _)| begins(magic)) {
+        return Some(Beginning::Compressed(words));
     }
     if let Some((_, words)) = OTHERS.iter().find(|(magic, _)| begins(magic)) {
         return Some(Beginning::Other(words));
@@ -125,7 +132,7 @@ pub fn is_ctf_stream(path: &Path) -> bool {
 /// Says what a file is, as a sentence without its end: `this is text`.
 pub(super) fn sentence(kind: Option<Beginning>) -> String {
     let words = match kind {
-        Some(Beginning::Other(words)) => words,
+        Some(Beginning::Other(words) | Beginning::Compressed(words)) => words,
         Some(Beginning::TraceDat) => "a trace.dat file",
         Some(Beginning::Dump) => "a kernel crash dump",
         Some(Beginning::Core) => "an ELF core",
@@ -154,7 +161,10 @@ mod tests {
         assert_eq!(of(&elf), Some(Beginning::Other("an ELF program")));
         elf[16] = 4;
         assert_eq!(of(&elf), Some(Beginning::Core));
-        assert_eq!(of(b"\x1f\x8b\x08\0"), Some(Beginning::Other("gzip data: decompress it first")));
+        assert_eq!(
+            of(b"\x1f\x8b\x08\0"),
+            Some(Beginning::Compressed("gzip data: decompress it first"))
+        );
         assert_eq!(of("some text, \u{e4} cut".as_bytes()), Some(Beginning::Other("text")));
         assert_eq!(of(b""), Some(Beginning::Other("empty")));
         assert_eq!(of(b"\x17\x08\x44tracing6"), Some(Beginning::TraceDat));

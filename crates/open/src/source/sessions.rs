@@ -42,7 +42,10 @@ pub(super) fn add(
     let is_empty = found.sessions.is_empty() && others.is_empty();
     if is_empty
         && found.kind == image::ImageKind::Plain
-        && matches!(sniff::of_file(location.path()), Some(sniff::Beginning::Other(_)))
+        && matches!(
+            sniff::of_file(location.path()),
+            Some(sniff::Beginning::Other(_) | sniff::Beginning::Compressed(_))
+        )
     {
         found.notes.clear();
     }
@@ -144,6 +147,7 @@ fn empty(location: &Location, found: &Recovered) -> anyhow::Error {
     let is_nothing = match found.kind {
         ImageKind::Plain => match sniff::look(location.path()) {
             Err(error) => return anyhow::Error::from(error).context(why),
+            Ok(Some(sniff::Beginning::Compressed(_))) => return NothingToRecover::compressed(why),
             // A program is an ELF file, and in the eyes of the image a core with a damaged header.
             Ok(Some(sniff::Beginning::Other(_))) => true,
             Ok(beginning) => beginning.is_none() && !found.is_damaged,
@@ -162,8 +166,13 @@ fn why_empty(location: &Location, found: &Recovered) -> String {
     use lastwords_image::ImageKind;
     let remedy = match found.kind {
         ImageKind::Plain => {
-            let looks = sniff::sentence(sniff::of_file(location.path()));
-            return format!("{looks}; no trace is in it. An input is {KINDS}");
+            let beginning = sniff::of_file(location.path());
+            let looks = sniff::sentence(beginning);
+            let nothing = match beginning {
+                Some(sniff::Beginning::Compressed(_)) => "",
+                _ => "; no trace is in it",
+            };
+            return format!("{looks}{nothing}. An input is {KINDS}");
         }
         ImageKind::Core | ImageKind::CompressedCore if found.is_damaged => {
             "it is cut or damaged (see the notes): what it lacks is in a whole copy of it, or in the session's folder"

@@ -3,9 +3,10 @@
 //!
 //! The file `ingest.jsonl` of the data set has a line for each input that was tried. A run that was
 //! killed goes on behind it: an input that is in the list, and has not changed since, is not read
-//! again. What holds nothing to recover is counted and passed over. What cannot be read is in
-//! `dead-letters.jsonl`, and is tried again by the next run. If the data set cannot be written, the
-//! run ends: that is no fault of an input. Several runs may add to a data set at the same time.
+//! again. What holds nothing to recover is counted and passed over; so are compressed files in a
+//! folder, with a note. What cannot be read is in `dead-letters.jsonl`, a compressed file that was
+//! named among it, and is tried again by the next run. If the data set cannot be written, the run
+//! ends: that is no fault of an input. Several runs may add to a data set at the same time.
 
 mod ledger;
 
@@ -86,6 +87,10 @@ struct Counts {
     crashes: u64,
     known: u64,
     nothing: u64,
+    /// Compressed files in folders.
+    compressed: u64,
+    /// The first one of them.
+    first: Option<String>,
     failed: u64,
 }
 
@@ -135,7 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         let (count, size) = (removed.len(), human_bytes(bytes));
         say::line(format_args!("the {count} oldest {noun} removed, {size}"));
     }
-    if inputs.is_empty() && counts.failed == 0 {
+    if inputs.is_empty() && counts.failed == 0 && counts.compressed == 0 {
         bail!("nothing to recover is there");
     }
     Ok(if counts.failed > 0 { Outcome::Negative } else { Outcome::Done })
@@ -143,9 +148,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Counts an input that is none. One that should be one is added to the ledger.
 fn refused(failure: &Failure, ledger: &mut Ledger, counts: &mut Counts) -> anyhow::Result<()> {
-    if failure.reason == Reason::NothingToRecover {
-        counts.nothing += 1;
-        return Ok(());
+    match failure.reason {
+        Reason::NothingToRecover => {
+            counts.nothing += 1;
+            return Ok(());
+        }
+        Reason::Compressed => {
+            counts.compressed += 1;
+            counts.first.get_or_insert_with(|| failure.why.clone());
+            return Ok(());
+        }
+        _ => {}
     }
     counts.failed += 1;
     say::error(plain(&failure.why));
@@ -167,6 +180,10 @@ fn report(args: &Args, counts: &Counts, dead: usize) {
     if counts.nothing > 0 {
         let inputs = count(counts.nothing, "input");
         say::note(format_args!("{inputs} without anything to recover passed over"));
+    }
+    if let Some(first) = &counts.first {
+        let files = count(counts.compressed, "compressed file");
+        say::note(format_args!("{files} not opened, the first: {}", plain(first)));
     }
     if dead > 0 {
         let list = args.into.join(DEAD_LETTERS).display().to_string();

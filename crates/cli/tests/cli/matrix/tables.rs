@@ -311,6 +311,15 @@ fn a_folder_is_ingested_once_and_what_is_damaged_is_listed() {
     assert!(files(&day).iter().all(|file| file.extension().is_some_and(|e| e == "parquet")));
     place.run(&["ingest", "crashed", "--into", "set", "--again"]).prints("3 crashes of 3 inputs");
     assert_eq!(crashes(), 3, "each is there once");
+    // A compressed file may hold a trace: it is not passed over in silence.
+    for name in ["old.gz", "old.xz"] {
+        let magic: &[u8] = if name == "old.gz" { b"\x1f\x8b\x08\0" } else { b"\xfd7zXZ\0" };
+        std::fs::write(folder.join(name), magic).unwrap();
+    }
+    ingest().has_status(0).says("2 compressed files not opened, the first: ").says("old.gz");
+    let ran = place.run(&["ingest", "crashed/old.xz", "--into", "set"]);
+    ran.has_status(1).says("old.xz: this is xz data: decompress it first");
+    assert!(dead().lines().count() == 1 && dead().contains("old.xz"), "{}", dead());
 }
 
 /// Retention removes the oldest crashes with all their rows, and they do not come back.
