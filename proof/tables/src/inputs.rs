@@ -111,7 +111,7 @@ pub(crate) fn large(lab: &Lab, folder: &Path, events: u64) -> Result<Vec<PathBuf
 }
 
 /// Writes a trace of a kernel's scheduler: on each of four CPUs, system calls and switches.
-fn scheduler(folder: &Path, events: u64) -> Result<()> {
+pub(crate) fn scheduler(folder: &Path, events: u64) -> Result<()> {
     const CPUS: u64 = 4;
     std::fs::create_dir(folder)?;
     let metadata = scheduling::metadata("kernel", scheduling::EVENTS);

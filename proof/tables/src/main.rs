@@ -8,14 +8,18 @@
 //! - *damage*: inputs with flipped bytes and missing ends make no run panic, and no part unreadable.
 //! - *fleet*: a thousand crashes of made hosts, programs, builds and times, some of them damaged, are
 //!   ingested, and DuckDB's answers are what was made.
+//! - *count*: a count of events by name and field by `report --filter`, by DuckDB on what is written,
+//!   and by babeltrace2 and awk: equal counts, and the time that each takes.
 //! - *figures*: rows a second into Arrow and Parquet, and bytes an event, beside CTF with zstd.
 //!
 //! ```text
 //! cargo xtask tables [PART]... [--kills 40] [--mutants 60] [--events 2000000] [--seed N]
+//! cargo xtask tables count --count 20000000 --program target/release/lastwords
 //! ```
 #![forbid(unsafe_code)]
 
 mod child;
+mod count;
 mod damage;
 mod fleet;
 mod inputs;
@@ -56,6 +60,12 @@ struct Args {
     /// Events of the traces that are measured
     #[arg(long, default_value_t = 2_000_000)]
     events: u64,
+    /// Events of the trace in which events are counted
+    #[arg(long, default_value_t = 600_000)]
+    count: u64,
+    /// A Python that has the wheel of lastwords and DuckDB: it counts, too
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<PathBuf>,
     /// Begin from this seed; by default the clock's
     #[arg(long)]
     seed: Option<u64>,
@@ -80,6 +90,8 @@ enum Part {
     Damage,
     /// Ingest many crashes of a made fleet, and ask questions
     Fleet,
+    /// Count events by name and field, by each program
+    Count,
     /// Measure
     Figures,
 }
@@ -113,14 +125,14 @@ fn run(args: &Args) -> Result<()> {
 
 /// Runs the parts that are wanted.
 fn run_parts(args: &Args, lab: &Lab) -> Result<()> {
-    let all = [Part::Values, Part::Kills, Part::Damage, Part::Fleet, Part::Figures];
+    let all = [Part::Values, Part::Kills, Part::Damage, Part::Fleet, Part::Count, Part::Figures];
     let is_wanted = |part: &Part| match args.parts.is_empty() {
         true => !args.quick || *part != Part::Figures,
         false => args.parts.contains(part),
     };
-    let (kills, mutants, fleet) = match args.quick {
-        true => (8, 20, 60),
-        false => (args.kills, args.mutants, args.fleet),
+    let (kills, mutants, fleet, count) = match args.quick {
+        true => (8, 20, 60, 60_000),
+        false => (args.kills, args.mutants, args.fleet, args.count),
     };
     for part in all.iter().filter(|part| is_wanted(part)) {
         match part {
@@ -128,6 +140,7 @@ fn run_parts(args: &Args, lab: &Lab) -> Result<()> {
             Part::Kills => kills::run(lab, kills)?,
             Part::Damage => damage::run(lab, mutants)?,
             Part::Fleet => fleet::run(lab, fleet)?,
+            Part::Count => count::run(lab, count, args.python.as_deref())?,
             Part::Figures => figures(args, lab)?,
         }
     }
