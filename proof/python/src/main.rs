@@ -5,6 +5,9 @@
 //! environment has nothing but the wheel, as after `pip install` of the file alone.
 //!
 //! The package has a workspace of its own, which nothing else builds.
+//!
+//! With `--fleet`, workers of Spark ingest made crashes instead, and Spark SQL and DuckDB answer the
+//! same questions.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -26,6 +29,12 @@ struct Args {
     /// The Python that makes the environments
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: String,
+    /// Let workers of Spark ingest this many made crashes, instead of running pytest
+    #[arg(long, value_name = "CRASHES")]
+    fleet: Option<u64>,
+    /// The numbers of workers, a cluster for each; one worker is killed in those with `x`
+    #[arg(long, value_name = "N", num_args = 1.., default_values = ["1", "2", "4", "2x"])]
+    workers: Vec<String>,
     /// Arguments of pytest, such as `-k sql`
     #[arg(last = true)]
     pytest: Vec<String>,
@@ -33,6 +42,18 @@ struct Args {
 
 /// The packages that build and test the wheel, in fixed versions.
 const REQUIREMENTS: &str = include_str!("../requirements.txt");
+
+/// Spark and DuckDB, in fixed versions. Spark comes as a source package of jars.
+const SPARK: &str = "\
+--no-binary pyspark
+duckdb==2.0.1
+py4j==0.10.9.9
+pyspark==4.3.0
+pytest==9.2.0
+";
+
+/// The judge of the fleet: a program in Python.
+const FLEET: &str = include_str!("fleet.py");
 
 /// Uses the wheel without any other package.
 const ALONE: &str = "
@@ -56,12 +77,15 @@ fn run(args: &Args) -> Result<()> {
     };
     let folder = rig::programs::target()?.join("python");
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let tests = Environment::with_requirements(&folder.join("tests"), &args.python)?;
+    let tests = Environment::with_requirements(&folder.join("tests"), &args.python, REQUIREMENTS)?;
     let begin = Instant::now();
     let wheel = build(&tests, &folder)?;
     let seconds = begin.elapsed().as_secs();
     let size = wheel.metadata().context("the wheel")?.len();
     println!("{}: {size} bytes, built in {seconds} s", wheel.display());
+    if let Some(crashes) = args.fleet {
+        return fleet(args, &folder, &wheel, &lastwords, crashes);
+    }
     tests.install(&wheel)?;
     alone(&folder, &args.python, &wheel)?;
     let mut pytest = tests.command("python");
@@ -77,6 +101,31 @@ fn run(args: &Args) -> Result<()> {
     let status = pytest.status().with_context(|| rig::shown(&pytest))?;
     ensure!(status.success(), "pytest: {status}");
     Ok(())
+}
+
+/// Lets workers of Spark ingest made crashes, and compares what Spark and DuckDB answer.
+fn fleet(args: &Args, folder: &Path, wheel: &Path, lastwords: &Path, crashes: u64) -> Result<()> {
+    let mut java = Command::new("java");
+    rig::run_quietly(java.arg("-version")).context("Spark needs Java: default-jre-headless")?;
+    let spark = Environment::with_requirements(&folder.join("spark"), &args.python, SPARK)?;
+    spark.install(wheel)?;
+    let place = folder.join("fleet");
+    rig::make_empty(&place)?;
+    let made = place.join("made-fleet");
+    let mut make = Command::new(rig::programs::rig("tables")?);
+    make.arg("--make-fleet").arg(&made).args(["--fleet", &crashes.to_string()]);
+    print!("{}", rig::run_quietly(make.arg("--program").arg(lastwords))?);
+    let judge = place.join("fleet.py");
+    std::fs::write(&judge, FLEET).context("fleet.py")?;
+    let mut python = spark.command("python");
+    python.arg(&judge).arg(lastwords).arg(made.join("inputs")).arg(made.join("truth.csv"));
+    python.arg(&place).args(&args.workers);
+    // One of the data sets is that of the tests.
+    python.env("PYTHONPATH", rig::root().join("crates/py/tests"));
+    python.env("PYTHONDONTWRITEBYTECODE", "1");
+    let status = python.status().with_context(|| rig::shown(&python))?;
+    ensure!(status.success(), "{}: {status}", judge.display());
+    Ok(std::fs::remove_dir_all(place)?)
 }
 
 /// Builds the wheel in a target of its own. Returns the file.
@@ -128,16 +177,16 @@ impl Environment {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Makes an environment with [`REQUIREMENTS`], unless it is there.
-    fn with_requirements(folder: &Path, python: &str) -> Result<Self> {
+    /// Makes an environment with packages, unless it is there.
+    fn with_requirements(folder: &Path, python: &str, requirements: &str) -> Result<Self> {
         let list = folder.join("requirements.txt");
-        if std::fs::read_to_string(&list).is_ok_and(|text| text == REQUIREMENTS) {
+        if std::fs::read_to_string(&list).is_ok_and(|text| text == requirements) {
             return Ok(Self { folder: folder.to_owned() });
         }
         rig::make_empty(folder)?;
         let made = Self::make(folder, python)?;
         let partial = folder.join("requirements.partial");
-        std::fs::write(&partial, REQUIREMENTS).context("requirements")?;
+        std::fs::write(&partial, requirements).context("requirements")?;
         let mut pip = made.pip();
         rig::run_quietly(pip.args(["--only-binary=:all:", "-r"]).arg(&partial))?;
         std::fs::rename(partial, list).context("requirements")?;

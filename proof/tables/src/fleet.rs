@@ -16,6 +16,7 @@ use lastwords_testkit::schema::{Record, Type};
 use lastwords_testkit::session::{ChannelSpec, Session, seal};
 use lastwords_testkit::{samples, scheduling};
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -35,10 +36,9 @@ struct Made {
     at: u64,
 }
 
-/// Makes the inputs, ingests them, and compares the answers of DuckDB with what was made.
-pub(crate) fn run(lab: &Lab, crashes: u64) -> Result<()> {
-    let (folder, set, truth) = (lab.at("fleet"), lab.at("fleet-set"), lab.at("fleet.csv"));
-    std::fs::create_dir(&folder)?;
+/// Makes the inputs in a folder, and a list of the crashes that must be recovered of them.
+pub(crate) fn make(lab: &Lab, crashes: u64, folder: &Path, truth: &Path) -> Result<()> {
+    std::fs::create_dir(folder)?;
     let mut random = Random(lab.seed);
     let dat = kernel_trace(lab)?;
     let mut lines = "crash_id,host,program,file,ts\n".to_owned();
@@ -62,7 +62,13 @@ pub(crate) fn run(lab: &Lab, crashes: u64) -> Result<()> {
             }
         }
     }
-    std::fs::write(&truth, lines)?;
+    Ok(std::fs::write(truth, lines)?)
+}
+
+/// Makes the inputs, ingests them, and compares the answers of DuckDB with what was made.
+pub(crate) fn run(lab: &Lab, crashes: u64) -> Result<()> {
+    let (folder, set, truth) = (lab.at("fleet"), lab.at("fleet-set"), lab.at("fleet.csv"));
+    make(lab, crashes, &folder, &truth)?;
     let begun = Instant::now();
     let ran = lab.ingest(&[&folder], &set, &[])?;
     let seconds = begun.elapsed().as_secs_f64();

@@ -4,7 +4,7 @@ use crate::{Lab, inputs};
 use anyhow::{Result, ensure};
 use lastwords_testkit::random::Random;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// Kills runs until the data set is complete, again and again. After each kill, each part that a
@@ -25,15 +25,19 @@ pub(crate) fn run(lab: &Lab, kills: u64) -> Result<()> {
         round += 1;
         // A data set that is complete is begun anew.
         for _ in 0..5 {
-            let mut command = lab.lastwords();
-            command.arg("ingest").args(&inputs).arg("--into").arg(&set);
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-            let mut child = command.spawn()?;
-            std::thread::sleep(Duration::from_micros(random.below(length)));
-            child.kill()?;
-            let is_over = child.wait()?.success();
-            done += u64::from(!is_over);
-            ended += u64::from(is_over);
+            // Often, two runs add to the data set at the same time.
+            let mut is_over = false;
+            let children: Vec<Child> = (0..1 + random.below(2))
+                .map(|_| begin(lab, &inputs, &set))
+                .collect::<Result<_>>()?;
+            for mut child in children {
+                std::thread::sleep(Duration::from_micros(random.below(length)));
+                child.kill()?;
+                let own = child.wait()?.success();
+                done += u64::from(!own);
+                ended += u64::from(own);
+                is_over |= own;
+            }
             lab.judge("whole", &[&set])?;
             if is_over || done >= kills {
                 break;
@@ -50,4 +54,11 @@ pub(crate) fn run(lab: &Lab, kills: u64) -> Result<()> {
         "kills: {done} runs killed, {ended} had ended, {round} data sets completed and compared"
     );
     Ok(())
+}
+
+/// Starts a run.
+fn begin(lab: &Lab, inputs: &[&Path], set: &Path) -> Result<Child> {
+    let mut command = lab.lastwords();
+    command.arg("ingest").args(inputs).arg("--into").arg(set);
+    Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
 }

@@ -75,6 +75,9 @@ struct Args {
     /// Leave inputs and data sets in this folder, which must not exist
     #[arg(long)]
     keep: Option<PathBuf>,
+    /// Make the crashes of the fleet in this folder, which must not exist, and end
+    #[arg(long, hide = true)]
+    make_fleet: Option<PathBuf>,
     /// Record this many events into a session in this folder, and die
     #[arg(long, hide = true, num_args = 2)]
     record: Option<Vec<String>>,
@@ -116,6 +119,10 @@ fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or_else(rig::clock_seed);
     println!("seed {seed}");
     let lab = Lab::new(args.program.clone(), seed)?;
+    if let Some(folder) = &args.make_fleet {
+        std::fs::create_dir(folder)?;
+        return fleet::make(&lab, args.fleet, &folder.join("inputs"), &folder.join("truth.csv"));
+    }
     let done = run_parts(args, &lab);
     match &args.keep {
         Some(folder) => std::fs::rename(lab.room.path(), folder).map_err(Into::into).and(done),

