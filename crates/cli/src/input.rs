@@ -193,6 +193,21 @@ impl Input {
         })?
     }
 
+    /// Opens the kernels in dumps, without their traces, and prints the inputs that have none.
+    ///
+    /// # Errors
+    /// No input is a dump of a kernel.
+    #[cfg(feature = "bpf")]
+    pub(crate) fn kernels(&self) -> anyhow::Result<(Vec<open::DumpedKernel>, Vec<open::Failure>)> {
+        let spinner = Spinner::new();
+        let watch = |progress: lastwords_image::Progress<'_>| spinner.show(progress);
+        let options = self.options(Search::Late, &watch);
+        let (kernels, failures) = live::inputs(&self.inputs, &options)?.kernels(&options);
+        spinner.end();
+        let failures = tell_failures(!kernels.is_empty(), failures)?;
+        Ok((kernels, failures))
+    }
+
     /// Finds all traces as [`Input::read`] does, but marks no snapshot.
     ///
     /// # Errors
@@ -301,22 +316,7 @@ impl Input {
         opened.notes.iter().for_each(|note| say::note(plain(note)));
         let is_kernel =
             |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.is_memory);
-        // If no input could be opened, the worst failure is returned as the error.
-        let (found, mut failures) = (!opened.origins.is_empty(), opened.failures);
-        let worst = failures.iter().enumerate().max_by_key(|(at, failure)| {
-            let is_more = failure.reason != Reason::NothingToRecover;
-            (failure.severity, is_more, std::cmp::Reverse(*at))
-        });
-        let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| failures.remove(at));
-        for open::Failure { severity, why, .. } in &failures {
-            match severity {
-                Severity::Note => say::note(format_args!("skipped: {why}")),
-                Severity::Loss | Severity::Error => say::error(why),
-            }
-        }
-        if let Some(failure) = error {
-            return Err(failure.into());
-        }
+        let failures = tell_failures(!opened.origins.is_empty(), opened.failures)?;
         if !opened.origins.iter().any(is_kernel) {
             self.memory.refuse()?;
         }
@@ -352,6 +352,31 @@ impl Input {
             symbolizer: self.symbolizer()?,
             outside: OnceLock::new(),
         })
+    }
+}
+
+/// Prints the inputs that could not be opened, and returns them.
+///
+/// # Errors
+/// No input could be opened (`found` is false): the worst failure is the error.
+fn tell_failures(
+    found: bool,
+    mut failures: Vec<open::Failure>,
+) -> anyhow::Result<Vec<open::Failure>> {
+    let worst = failures.iter().enumerate().max_by_key(|(at, failure)| {
+        let is_more = failure.reason != Reason::NothingToRecover;
+        (failure.severity, is_more, std::cmp::Reverse(*at))
+    });
+    let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| failures.remove(at));
+    for open::Failure { severity, why, .. } in &failures {
+        match severity {
+            Severity::Note => say::note(format_args!("skipped: {why}")),
+            Severity::Loss | Severity::Error => say::error(why),
+        }
+    }
+    match error {
+        Some(failure) => Err(failure.into()),
+        None => Ok(failures),
     }
 }
 

@@ -7,7 +7,18 @@ use lastwords_image::HoleCause;
 use lastwords_image::vmcore::Physical;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Kernel, find};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+/// A kernel in a dump.
+pub struct DumpedKernel {
+    /// The path of the dump.
+    pub path: PathBuf,
+    /// The kernel.
+    pub kernel: Arc<Kernel>,
+    /// Remarks on the dump.
+    pub notes: Vec<String>,
+}
 
 /// Opens the kernel that was found in a memory. Returns it with its memory and remarks. If the
 /// kernel's symbols are in a part of the dump that is missing, the error ends with `advice`.

@@ -4,8 +4,8 @@ use crate::candidate::Candidate;
 
 use crate::locate;
 use crate::places;
-use crate::source::{INSTANCE, Key, Location, Opening};
-use crate::{Error, Failure, Opened, Options, Result, chain, duplicates, lttng};
+use crate::source::{INSTANCE, Key, Location, Opening, alone};
+use crate::{DumpedKernel, Error, Failure, Opened, Options, Result, chain, duplicates, lttng};
 use lastwords_bytes::Budget;
 use lastwords_session::ReadLimit;
 use std::collections::HashMap;
@@ -166,6 +166,20 @@ impl Inputs {
             self.add(candidate);
         }
         instances
+    }
+
+    /// Opens the kernels of all dumps, without their traces. An input that has none is a failure.
+    #[must_use]
+    pub fn kernels(self, options: &Options<'_>) -> (Vec<DumpedKernel>, Vec<Failure>) {
+        let (mut kernels, mut failures) = (Vec::new(), Vec::new());
+        for candidate in self.candidates {
+            let path = candidate.path().map(Path::to_owned);
+            match candidate.location.and_then(|location| alone(&location, options)) {
+                Ok(kernel) => kernels.push(kernel),
+                Err(error) => failures.push(Failure::new(path, candidate.is_named, &error)),
+            }
+        }
+        (kernels, failures)
     }
 
     /// Opens everything. `limit` returns how far the session of a path is read, or none if it is

@@ -87,6 +87,7 @@ pub use bundle::{Bundle, BundleError, folder as bundle_folder, tracefs_folder};
 pub use container::ends_with_container;
 pub use counts::{Count, StreamCounts, counts};
 pub use crash::{Crash, Frame, Function};
+pub use dumped_kernel::DumpedKernel;
 pub use ended::EndedReport;
 pub use escape::escape;
 pub use events::Selected;

@@ -36,7 +36,7 @@ use read::Array;
     about = "Take pages out of dumps, and judge what is read of the rest"
 )]
 struct Args {
-    /// Dumps of kernels with ftrace
+    /// Dumps of kernels with ftrace; BPF in them is judged, too
     #[arg(required_unless_present = "quick")]
     dumps: Vec<PathBuf>,
     /// Images that are made of each dump; with `--quick` of all dumps together

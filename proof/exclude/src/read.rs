@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use lastwords_bpf::{Bpf, Content, Map};
 use lastwords_bytes::Budget;
 use lastwords_ftrace::text::{Options, write_trace};
 use lastwords_ftrace::{Tracing, counters};
@@ -56,7 +57,54 @@ pub(crate) fn arrays(
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, Sources::default(), budget)?);
     let tracing = lastwords_ftrace::memory::read(&kernel, Some(&memory))?;
     let arrays = (0..tracing.arrays.len()).map(|index| array(&tracing, index));
-    Ok((machine, arrays.collect::<Result<_>>()?))
+    let mut arrays = arrays.collect::<Result<Vec<_>>>()?;
+    arrays.extend(bpf(&kernel)?);
+    Ok((machine, arrays))
+}
+
+/// Returns the BPF programs and maps of a kernel as an array, if it has any, with the records of
+/// ring buffers and the entries of hash tables. Elements of arrays are left out: those in a page
+/// that reads as zero are read as zero.
+fn bpf(kernel: &Kernel) -> Result<Option<Array>> {
+    let mut bpf = Bpf::read(kernel);
+    let line = |time, task: String, text| Line {
+        time,
+        cpu: String::new(),
+        task,
+        flags: String::new(),
+        text,
+    };
+    let mut lines: Vec<Line> =
+        bpf.programs.iter().map(|program| line(0, String::new(), program.to_string())).collect();
+    lines.extend(bpf.maps.iter().map(|map| line(0, String::new(), map.to_string())));
+    let maps: Vec<Map> =
+        bpf.maps.iter().filter(|map| !map.kind.contains("array")).cloned().collect();
+    for map in maps {
+        let take = &mut |content| {
+            match content {
+                Content::Record(record) => {
+                    let text = format!("{:?} {:?}", record.state, record.bytes);
+                    lines.push(line(record.position, map.words(), text));
+                }
+                Content::Entry(entry) => {
+                    let text = format!("{} {:?} {}", entry.key, entry.cpu, entry.value);
+                    lines.push(line(0, map.words(), text));
+                }
+                Content::Positions(_) | Content::Zeros(..) => {}
+            }
+            Ok(())
+        };
+        bpf.content(&map, take)?;
+    }
+    let array = Array {
+        name: "BPF".to_owned(),
+        has_losses: bpf.evidence.has_losses(),
+        lines,
+        snapshot: Vec::new(),
+        facts: [None, None, None],
+        has_notes: false,
+    };
+    Ok(Some(array).filter(|array| !array.lines.is_empty() || array.has_losses))
 }
 
 fn array(tracing: &Tracing, index: usize) -> Result<Array> {

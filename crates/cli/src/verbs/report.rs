@@ -1,5 +1,7 @@
 //! Implements `lastwords report`: prints events as text on stdout and the account on stderr.
 
+#[cfg(feature = "bpf")]
+mod bpf;
 mod follow;
 mod kernel_text;
 
@@ -105,6 +107,19 @@ pub(crate) struct Args {
     #[arg(long)]
     with_log: bool,
 
+    /// Print the BPF programs and maps in a kernel's memory, and what is in the maps
+    ///
+    /// These are the records of ring buffers that were not consumed, and the entries of arrays and
+    /// hash tables, by the types that the map has. A record has no type; its bytes are printed.
+    #[cfg(feature = "bpf")]
+    #[arg(long, conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    bpf: bool,
+
+    /// Print data instead of text, with --bpf
+    #[cfg(feature = "bpf")]
+    #[arg(long, requires = "bpf")]
+    json: bool,
+
     /// Exit with status 3 if events were lost
     #[arg(long)]
     strict: bool,
@@ -151,6 +166,10 @@ fn separator(text: &str) -> Result<String, String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let columns = args.columns().map_err(anyhow::Error::msg)?;
     let columns = columns.as_ref();
+    #[cfg(feature = "bpf")]
+    if args.bpf {
+        return bpf::run(args);
+    }
     moment::note_unknown_zone();
     if args.follow {
         return follow::run(args, columns);

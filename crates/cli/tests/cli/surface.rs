@@ -20,6 +20,8 @@ fn usage_errors_are_2_and_on_stderr() {
         &["list", "a", "--session", "a"],
         &["destroy", "a", "-s", "a"],
         &["destroy"],
+        &["report", "x", "--json"],
+        &["report", "x", "--bpf", "--grep", "y"],
     ] {
         let ran = place.run(args);
         ran.has_status(2);
@@ -34,6 +36,10 @@ fn errors_are_1_and_name_file_and_remedy() {
     assert_eq!((ran.status, ran.out.as_str()), (1, ""));
     assert!(ran.err.starts_with("error: /no/such/core: "), "{}", ran.err);
     place.run(&["inspect", "nothing"]).has_status(1).says("nothing").says("lastwords list");
+    std::fs::write(place.at("text"), "no dump").expect("a file");
+    let ran = place.run(&["report", "--bpf", "text"]);
+    assert_eq!((ran.status, ran.out.as_str()), (1, ""));
+    assert!(ran.err.starts_with("error: text: "), "{}", ran.err);
 }
 
 /// Required arguments have no brackets in the help and in the manual.

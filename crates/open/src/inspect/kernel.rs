@@ -46,8 +46,31 @@ pub struct Report<'a> {
     pub instances: Vec<Instance>,
     /// Sessions of LTTng.
     pub lttng: Vec<super::lttng::Report<'a>>,
+    /// Its BPF programs and maps, if the input is a memory.
+    #[cfg(feature = "bpf")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bpf: Option<Bpf>,
     /// Remarks.
     pub notes: Vec<String>,
+}
+
+/// The BPF programs and maps of a kernel.
+#[cfg(feature = "bpf")]
+#[derive(Debug, Clone, Serialize)]
+pub struct Bpf {
+    /// The programs, by id.
+    pub programs: Vec<lastwords_bpf::Program>,
+    /// The maps, by id, without what is in them.
+    pub maps: Vec<lastwords_bpf::Map>,
+}
+
+/// Returns the BPF programs and maps of a kernel, and adds remarks on those that are missing.
+#[cfg(feature = "bpf")]
+fn bpf(kernel: &lastwords_kernel::Kernel, notes: &mut Vec<String>) -> Bpf {
+    let lastwords_bpf::Bpf { programs, maps, evidence, .. } = lastwords_bpf::Bpf::read(kernel);
+    let gaps = evidence.gaps.into_iter();
+    notes.extend(gaps.map(|gap| format!("{}: {}", gap.cause.word(), gap.place)));
+    Bpf { programs, maps }
 }
 
 /// One trace array. The top level has no name.
@@ -111,6 +134,8 @@ pub(super) fn of<'a>(
     notes.extend(tracing.evidence.notes.iter().cloned());
     notes.extend(kernel.iter().flat_map(|k| k.missing.iter().map(ToString::to_string)));
     Report {
+        #[cfg(feature = "bpf")]
+        bpf: kernel.map(|kernel| bpf(kernel, &mut notes)),
         from: origin.path.clone(),
         kind: origin.kind.words(),
         has_memory: kernel.is_some(),

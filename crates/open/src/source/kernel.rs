@@ -1,11 +1,12 @@
 //! Opens the tracers of a kernel in the memory of a machine.
 
-use super::persistent;
+use super::memory::{Image, image_of};
+use super::{Location, persistent};
 use crate::SourceKind;
 use crate::dumped_kernel::kernel;
 use crate::machine_traces::add;
-use crate::{Machine, Memory, Opened, Options, lttng};
-use anyhow::Context as _;
+use crate::{DumpedKernel, Machine, Memory, Opened, Options, lttng};
+use anyhow::{Context as _, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::Physical;
 use lastwords_kernel::find;
@@ -63,6 +64,22 @@ pub(super) fn open(
     );
     persistent::add(path, regions, options, opened);
     Ok(())
+}
+
+/// Opens the kernel in the memory of a machine, without its traces.
+///
+/// # Errors
+/// The location has no kernel, or its symbols or types cannot be read.
+pub(crate) fn alone(location: &Location, options: &Options<'_>) -> anyhow::Result<DumpedKernel> {
+    let budget = Arc::new(Budget::default().times(options.budget));
+    let named = || location.path().display().to_string();
+    let Image::Machine(memory) = image_of(location, options, &budget)? else {
+        bail!("{}: this is no memory of a kernel", named());
+    };
+    let (physical, found) = *memory;
+    let (kernel, _, notes) =
+        kernel(&physical, found?, &options.memory, budget, "").with_context(named)?;
+    Ok(DumpedKernel { path: location.shown.clone(), kernel, notes })
 }
 
 /// The command that works for a dump whose end is missing.

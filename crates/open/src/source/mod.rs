@@ -14,6 +14,7 @@ mod sessions;
 mod trace_dat;
 
 pub(crate) use ctf::name_of;
+pub(crate) use kernel::alone;
 pub(crate) use location::{Key, Location};
 
 use crate::folder::{Folder, is_instance};

@@ -39,12 +39,29 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
         .chain([formats])
         .collect();
     writeln!(out, "  there are  {}", there.join(", "))?;
+    #[cfg(feature = "bpf")]
+    write_bpf(report, verbose, out)?;
     for instance in &report.instances {
         write_instance(instance, verbose, out)?;
     }
     report.lttng.iter().try_for_each(|session| super::lttng::write(session, verbose, out))?;
     let notes = if verbose { report.notes.clone() } else { losses::remarks(&report.notes) };
     notes.iter().try_for_each(|note| writeln!(out, "  note: {}", plain(note)))
+}
+
+/// Writes how many BPF programs and maps there are, or all of them.
+#[cfg(feature = "bpf")]
+fn write_bpf(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    let Some(bpf) = report.bpf.as_ref().filter(|bpf| !bpf.maps.is_empty()) else { return Ok(()) };
+    let [programs, maps] = [(bpf.programs.len(), "program"), (bpf.maps.len(), "map")]
+        .map(|(n, of)| count(n as u64, of));
+    writeln!(out, "  BPF        {programs}, {maps}")?;
+    if !verbose {
+        return Ok(());
+    }
+    let programs = bpf.programs.iter().map(ToString::to_string);
+    let mut lines = programs.chain(bpf.maps.iter().map(ToString::to_string));
+    lines.try_for_each(|line| writeln!(out, "    {}", plain(&line)))
 }
 
 fn write_instance(instance: &Instance, verbose: bool, out: &mut dyn Write) -> io::Result<()> {

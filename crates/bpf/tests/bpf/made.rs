@@ -1,0 +1,337 @@
+//! A kernel with BPF: its types, its tables of ids, and what a test puts into its maps.
+
+use lastwords_bytes::{Budget, ByteOrder};
+use lastwords_image::{Hole, HoleCause};
+use lastwords_kernel::memory::Memory;
+use lastwords_kernel::vmcoreinfo::VmcoreInfo;
+use lastwords_kernel::{Kernel, Sources};
+use lastwords_testkit::btf::Writer;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const TEXT: u64 = 0xffff_ffff_8100_0000;
+const MAP_IDR: u64 = TEXT + 0x1000;
+const PROGRAM_IDR: u64 = TEXT + 0x1100;
+const LINK_IDR: u64 = TEXT + 0x1200;
+const OFFSETS: u64 = TEXT + 0x1300;
+const POSSIBLE: u64 = TEXT + 0x1400;
+const IDS: u64 = TEXT + 0x1500;
+/// Where a node of a table of ids has its slots, and how many.
+const SLOTS: u64 = 40;
+const SLOT_COUNT: u64 = 64;
+/// Where CPUs have their copies of what is at 0 and above.
+pub(crate) const PER_CPU: [u64; 2] = [0xffff_8880_4000_0000, 0xffff_8880_4100_0000];
+/// What the next object is put at.
+const HEAP: u64 = 0xffff_8880_0000_0000;
+/// Offsets in a ring.
+pub(crate) const CONSUMER: u64 = 0x1000;
+pub(crate) const PRODUCER: u64 = 0x2000;
+pub(crate) const OVERWRITTEN: u64 = 0x2010;
+pub(crate) const DATA: u64 = 0x3000;
+
+/// Memory of pages, of which some may be taken away.
+#[derive(Clone, Default)]
+pub(crate) struct Pages(BTreeMap<u64, Box<[u8]>>);
+
+impl Pages {
+    pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
+        for (at, byte) in (address..).zip(bytes) {
+            let page = self.0.entry(at >> 12).or_insert_with(|| vec![0; 4096].into());
+            page[(at & 4095) as usize] = *byte;
+        }
+    }
+
+    pub(crate) fn put_u32(&mut self, address: u64, value: u32) {
+        self.put(address, &value.to_le_bytes());
+    }
+
+    pub(crate) fn put_u64(&mut self, address: u64, value: u64) {
+        self.put(address, &value.to_le_bytes());
+    }
+
+    /// Takes the page of an address away.
+    pub(crate) fn drop(&mut self, address: u64) {
+        assert!(self.0.remove(&(address >> 12)).is_some(), "no page at {address:#x}");
+    }
+
+    pub(crate) fn all(&self) -> Vec<u64> {
+        self.0.keys().map(|page| page << 12).collect()
+    }
+}
+
+impl Memory for Pages {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        for (n, byte) in buf.iter_mut().enumerate() {
+            let at = address.wrapping_add(n as u64);
+            let hole = Hole { address: at, cause: HoleCause::Excluded };
+            *byte = self.0.get(&(at >> 12)).ok_or(hole)?[(at & 4095) as usize];
+        }
+        Ok(())
+    }
+
+    fn byte_order(&self) -> ByteOrder {
+        ByteOrder::Little
+    }
+
+    fn word_size(&self) -> u8 {
+        8
+    }
+
+    fn page_size(&self) -> u64 {
+        4096
+    }
+}
+
+/// The kernel that is made.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) memory: Pages,
+    next: u64,
+    maps: Vec<u64>,
+    programs: Vec<u64>,
+    links: Vec<u64>,
+    blob: Vec<u8>,
+}
+
+impl Default for Made {
+    fn default() -> Self {
+        let mut memory = Pages::default();
+        for (cpu, base) in (0..).zip(PER_CPU) {
+            memory.put_u64(OFFSETS + 8 * cpu, base);
+        }
+        memory.put_u64(POSSIBLE, 0b11);
+        memory.put_u32(IDS, 2);
+        let (maps, programs, links) = (Vec::new(), Vec::new(), Vec::new());
+        Self { memory, next: HEAP, maps, programs, links, blob: types().finish(&[]) }
+    }
+}
+
+impl Made {
+    /// Makes room for an object at a multiple of a page.
+    pub(crate) fn room(&mut self, len: u64) -> u64 {
+        let at = self.next;
+        self.memory.put(at, &vec![0; len as usize]);
+        // A hole stays between two objects.
+        self.next = (at + len).next_multiple_of(4096) + 4096;
+        at
+    }
+
+    /// Adds a map: its kind's number, its name, and sizes of key, value and table. The id is
+    /// returned with the address.
+    pub(crate) fn map(&mut self, kind: u32, name: &str, sizes: [u32; 3], len: u64) -> (u32, u64) {
+        let at = self.room(len);
+        self.maps.push(at);
+        let id = self.maps.len() as u32;
+        for (offset, value) in (8..).step_by(4).zip([kind, sizes[0], sizes[1], sizes[2], 0, id]) {
+            self.memory.put_u32(at + offset, value);
+        }
+        self.memory.put(at + 48, name.as_bytes());
+        (id, at)
+    }
+
+    /// Gives a map types of keys and values.
+    pub(crate) fn give_types(&mut self, map: u64, blob: &[u8], key: u32, value: u32) {
+        let data = self.room(blob.len() as u64);
+        self.memory.put(data, blob);
+        let btf = self.room(64);
+        self.memory.put_u64(btf, data);
+        self.memory.put_u32(btf + 8, blob.len() as u32);
+        self.memory.put_u32(map + 32, key);
+        self.memory.put_u32(map + 36, value);
+        self.memory.put_u64(map + 40, btf);
+    }
+
+    /// Adds a program that uses maps.
+    pub(crate) fn program(&mut self, kind: u32, name: &str, maps: &[u64]) -> u64 {
+        let (at, aux, used) = (self.room(64), self.room(128), self.room(512));
+        self.programs.push(at);
+        self.memory.put_u32(at + 4, kind);
+        self.memory.put(at + 24, &[0xa1, 0xb2, 0xc3, 0xd4, 5, 6, 7, 8]);
+        self.memory.put_u64(at + 32, aux);
+        self.memory.put_u32(aux, self.programs.len() as u32);
+        self.memory.put(aux + 8, name.as_bytes());
+        self.memory.put_u32(aux + 24, maps.len() as u32);
+        self.memory.put_u64(aux + 32, used);
+        self.memory.put_u64(aux + 48, 77);
+        for (n, map) in (0..).zip(maps) {
+            self.memory.put_u64(used + 8 * n, *map);
+        }
+        at
+    }
+
+    /// Adds a link of a program.
+    pub(crate) fn link(&mut self, kind: u32, program: u64) {
+        let at = self.room(64);
+        self.links.push(at);
+        self.memory.put_u32(at + 8, self.links.len() as u32);
+        self.memory.put_u32(at + 12, kind);
+        self.memory.put_u64(at + 24, program);
+    }
+
+    /// Adds a ring buffer; returns its id and the address of its `struct bpf_ringbuf`.
+    pub(crate) fn ring(&mut self, name: &str, size: u64) -> (u32, u64) {
+        let (id, map) = self.map(27, name, [0, 0, size as u32], 128);
+        let ring = self.room(DATA + size);
+        self.memory.put_u64(map + 64, ring);
+        self.memory.put_u64(ring + 64, size - 1);
+        (id, ring)
+    }
+
+    /// Writes the tables of ids. Nothing is added after it.
+    pub(crate) fn finished(&self) -> Self {
+        let mut made = self.clone();
+        let tables =
+            [(MAP_IDR, &self.maps), (PROGRAM_IDR, &self.programs), (LINK_IDR, &self.links)];
+        for (idr, entries) in tables {
+            made.memory.put(idr, &[0; 32]);
+            // Ids begin with 1; a table of more than one level has them in the second of two leaves.
+            let levels = if entries.len() > 2 { 2 } else { 1 };
+            let leaf = made.node(idr, 0, entries);
+            let head = if levels == 1 { leaf } else { made.node(idr, 6, &[leaf + 2]) };
+            // The first slot of a node is for id 0.
+            if levels == 2 {
+                made.memory.put_u64(head + SLOTS, leaf + 2);
+                made.memory.put_u64(head + SLOTS + 8, 0);
+            }
+            made.memory.put_u64(idr + 8, head + 2);
+        }
+        made
+    }
+
+    /// A node of a table: slot 0 stays empty.
+    fn node(&mut self, idr: u64, shift: u8, entries: &[u64]) -> u64 {
+        let node = self.room(SLOTS + 8 * SLOT_COUNT);
+        self.memory.put(node, &[shift, 0, entries.len() as u8]);
+        self.memory.put_u64(node + 8, idr);
+        for (n, entry) in (1..).zip(entries) {
+            self.memory.put_u64(node + SLOTS + 8 * n, *entry);
+        }
+        node
+    }
+
+    /// Opens the kernel, as it is in memory.
+    pub(crate) fn open(self) -> Kernel {
+        let info =
+            VmcoreInfo::parse(format!("OSRELEASE=6.99\nSYMBOL(_stext)={TEXT:x}\n").as_bytes());
+        let rows = [
+            (TEXT, "_stext"),
+            (MAP_IDR, "map_idr"),
+            (PROGRAM_IDR, "prog_idr"),
+            (LINK_IDR, "link_idr"),
+            (OFFSETS, "__per_cpu_offset"),
+            (POSSIBLE, "__cpu_possible_mask"),
+            (IDS, "nr_cpu_ids"),
+        ];
+        let text: String = rows.iter().map(|(at, name)| format!("{at:016x} D {name}\n")).collect();
+        let mut sources = Sources::default();
+        sources.btf = Some(self.blob);
+        sources.system_map(&text, &info).unwrap();
+        Kernel::open(Arc::new(self.memory), &info, sources, Arc::new(Budget::default())).unwrap()
+    }
+}
+
+/// The types that Linux 6.19 has, with other offsets.
+fn types() -> Writer {
+    let mut w = Writer::default();
+    let [int, long] = [w.int("unsigned int", 4, false), w.int("long unsigned int", 8, false)];
+    let [char, byte] = [w.int("char", 1, true), w.int("unsigned char", 1, false)];
+    let any = w.pointer(0);
+    let root = w.structure("xarray", 16, &[("xa_head", any, 8)]);
+    w.structure("idr", 24, &[("idr_rt", root, 0), ("idr_base", int, 16)]);
+    let slots = w.array(any, SLOT_COUNT as u32);
+    let node = [
+        ("shift", byte, 0),
+        ("offset", byte, 1),
+        ("count", byte, 2),
+        ("array", any, 8),
+        ("slots", slots, 40),
+    ];
+    w.structure("xa_node", (SLOTS + 8 * SLOT_COUNT) as u32, &node);
+    let name = w.array(char, 16);
+    let btf = w.structure("btf", 64, &[("data", any, 0), ("data_size", int, 8)]);
+    let btf = w.pointer(btf);
+    let head = [
+        ("map_type", int, 8),
+        ("key_size", int, 12),
+        ("value_size", int, 16),
+        ("max_entries", int, 20),
+        ("map_flags", int, 24),
+        ("id", int, 28),
+    ];
+    let tail = [
+        ("btf_key_type_id", int, 32),
+        ("btf_value_type_id", int, 36),
+        ("btf", btf, 40),
+        ("name", name, 48),
+    ];
+    let map = w.structure("bpf_map", 64, &[&head[..], &tail].concat());
+    programs(&mut w, map, [int, long, char, name, byte]);
+    rings(&mut w, map, [long, char, byte]);
+    tables(&mut w, map, [int, char, any]);
+    w.enumeration(
+        "bpf_map_type",
+        &[
+            ("BPF_MAP_TYPE_HASH", 1),
+            ("BPF_MAP_TYPE_ARRAY", 2),
+            ("BPF_MAP_TYPE_PROG_ARRAY", 3),
+            ("BPF_MAP_TYPE_PERCPU_HASH", 5),
+            ("BPF_MAP_TYPE_PERCPU_ARRAY", 6),
+            ("BPF_MAP_TYPE_RINGBUF", 27),
+            ("BPF_MAP_TYPE_ALIAS", 27),
+            ("BPF_MAP_TYPE_USER_RINGBUF", 31),
+        ],
+    );
+    w.enumeration("bpf_prog_type", &[("BPF_PROG_TYPE_TRACEPOINT", 5)]);
+    w.enumeration("bpf_link_type", &[("BPF_LINK_TYPE_PERF_EVENT", 7)]);
+    w
+}
+
+fn programs(w: &mut Writer, map: u32, [int, long, char, name, byte]: [u32; 5]) {
+    let map = w.pointer(map);
+    let (used, text) = (w.pointer(map), w.pointer(char));
+    let aux = [
+        ("id", int, 0),
+        ("name", name, 8),
+        ("used_map_cnt", int, 24),
+        ("used_maps", used, 32),
+        ("attach_func_name", text, 40),
+        ("load_time", long, 48),
+    ];
+    let aux = w.structure("bpf_prog_aux", 128, &aux);
+    let (aux, tag) = (w.pointer(aux), w.array(byte, 8));
+    let program =
+        w.structure("bpf_prog", 64, &[("type", int, 4), ("tag", tag, 24), ("aux", aux, 32)]);
+    let program = w.pointer(program);
+    w.structure("bpf_link", 64, &[("id", int, 8), ("type", int, 12), ("prog", program, 24)]);
+}
+
+fn rings(w: &mut Writer, map: u32, [long, char, byte]: [u32; 3]) {
+    let data = w.array(char, 0);
+    let ring = [
+        ("mask", long, 64),
+        ("overwrite_mode", byte, 72),
+        ("consumer_pos", long, CONSUMER as u32),
+        ("producer_pos", long, PRODUCER as u32),
+        ("overwrite_pos", long, OVERWRITTEN as u32),
+        ("data", data, DATA as u32),
+    ];
+    let ring = w.structure("bpf_ringbuf", DATA as u32, &ring);
+    let ring = w.pointer(ring);
+    w.structure("bpf_ringbuf_map", 72, &[("map", map, 0), ("rb", ring, 64)]);
+}
+
+fn tables(w: &mut Writer, map: u32, [int, char, any]: [u32; 3]) {
+    let (values, pointers) = (w.array(char, 0), w.array(any, 0));
+    let either = w.composite(5, "", 0, &[("value", values, 0), ("pptrs", pointers, 0)]);
+    w.structure("bpf_array", 80, &[("map", map, 0), ("elem_size", int, 64), ("", either, 80)]);
+    let head = w.structure("hlist_nulls_head", 8, &[("first", any, 0)]);
+    let bucket = w.structure("bucket", 16, &[("head", head, 0)]);
+    let bucket = w.pointer(bucket);
+    w.structure(
+        "bpf_htab",
+        96,
+        &[("map", map, 0), ("buckets", bucket, 64), ("n_buckets", int, 72)],
+    );
+    let node = w.structure("hlist_nulls_node", 16, &[("next", any, 0)]);
+    w.structure("htab_elem", 48, &[("hash_node", node, 8), ("key", values, 48)]);
+}
