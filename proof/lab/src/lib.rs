@@ -24,6 +24,7 @@ use scenario::{End, SCENARIOS, Scenario};
 
 mod attacks;
 mod choice;
+mod bpf;
 mod command;
 mod compare;
 mod confined;
@@ -180,6 +181,7 @@ const OTHERS: &[Other] = &[
     Other { name: record::NAME, what: record::WHAT, run: record::run },
     Other { name: choice::NAME, what: choice::WHAT, run: choice::run },
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
+    Other { name: bpf::NAME, what: bpf::WHAT, run: bpf::run },
     Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },
     Other { name: confined::SYSTEMD, what: confined::OF_SYSTEMD, run: confined::systemd },
     Other { name: why::NAME, what: why::WHAT, run: why::run },
