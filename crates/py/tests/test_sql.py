@@ -273,3 +273,17 @@ def test_a_terminal_completes_and_remembers(made: Made, tmp_path: Path) -> None:
     assert child.wait() == 0
     os.close(main)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [("None", "pip install duckdb"), ("broken", "cannot be loaded: libx.so: no such file")],
+)
+def test_a_duckdb_that_cannot_be_imported_is_explained(
+    module: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "duckdb.py").write_text("raise ImportError('libx.so: no such file')")
+    hide = "sys.modules['duckdb'] = None" if module == "None" else f"sys.path.insert(0, {str(tmp_path)!r})"
+    code = f"import sys; {hide}; from lastwords._programs import sql; sys.exit(sql())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and said in ran.stderr, ran.stderr

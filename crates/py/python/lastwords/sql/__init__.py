@@ -18,7 +18,10 @@ from typing import Any
 try:
     import duckdb
 except ImportError as error:
-    raise ImportError("DuckDB is not installed: pip install duckdb") from error
+    if isinstance(error, ModuleNotFoundError):
+        raise ImportError("DuckDB is not installed: pip install duckdb") from error
+    # In a minimal Debian, libstdc++6 is missing.
+    raise ImportError(f"DuckDB cannot be loaded: {error}") from error
 
 import lastwords
 from lastwords._errors import ArgumentError, Error
