@@ -141,11 +141,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ),
             (
                 "lastwords record -p function_graph -g vfs_read -F -- ./shop",
-                "the calls of one function in one command",
-            ),
-            (
-                "lastwords record -e sched -o tcp:HOST:7117",
-                "send all events to `lastwords receive`",
+                "one function's calls in a command",
             ),
         ],
     ),

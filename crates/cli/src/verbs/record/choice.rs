@@ -50,15 +50,17 @@ pub(super) struct ChoiceOptions {
     #[arg(short = 'F', long, requires = "command")]
     only_command: bool,
 
-    /// With -F or -P, also record the children and threads that they start
+    /// With -F or -P, also record children and threads that they start
     #[arg(short = 'c', long)]
     children: bool,
 
-    /// Record only these CPUs, a hexadecimal mask: 3 is CPU 0 and 1; -1 is all
+    /// Record only these CPUs: a hexadecimal mask, or -1 for all
+    ///
+    /// 3 is CPU 0 and 1.
     #[arg(short = 'M', long, value_name = "MASK", allow_hyphen_values = true)]
     cpumask: Option<String>,
 
-    /// Switch an option of the tracer on, or off with `no` before its name
+    /// Switch an option of the tracer on, or off by `no` before it
     ///
     /// /sys/kernel/tracing/options has all names. The option may be given several times. An option
     /// that all instances share is restored at the end.
