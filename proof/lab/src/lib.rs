@@ -23,8 +23,8 @@ use rig::{make_empty, run_quietly};
 use scenario::{End, SCENARIOS, Scenario};
 
 mod attacks;
-mod choice;
 mod bpf;
+mod choice;
 mod command;
 mod compare;
 mod confined;
