@@ -14,6 +14,8 @@ mod rows;
 mod scan;
 mod typed;
 
+use arrow_schema::DataType;
+use lastwords_arrow::Table;
 use pyo3::prelude::*;
 
 /// The native half of the package.
@@ -24,5 +26,23 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recording::Recording>()?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<scan::Rows>()?;
+    module.add_function(wrap_pyfunction!(table_columns, module)?)?;
     module.add_function(wrap_pyfunction!(recording::open, module)?)
+}
+
+/// The columns of a table of data sets: the name of each, and its type in words of SQL. None if
+/// there is no such table.
+#[pyfunction]
+fn table_columns(name: &str) -> Option<Vec<(String, &'static str)>> {
+    let table = Table::ALL.into_iter().find(|table| table.name() == name)?;
+    let kind = |kind: &DataType| match kind {
+        DataType::Int64 => "BIGINT",
+        DataType::Int32 => "INTEGER",
+        DataType::Boolean => "BOOLEAN",
+        DataType::Timestamp(..) => "TIMESTAMP",
+        _ => "VARCHAR",
+    };
+    let schema = table.schema();
+    let fields = schema.fields().iter();
+    Some(fields.map(|field| (field.name().clone(), kind(field.data_type()))).collect())
 }

@@ -25,6 +25,7 @@ except ImportError as error:
 
 import lastwords
 from lastwords._errors import ArgumentError, Error
+from lastwords._native import TABLES_VERSION, table_columns
 from lastwords.questions import MADE_OF_EVENTS, TABLES, questions
 
 from ._fields import typed_view
@@ -77,6 +78,8 @@ class Database:
             raise ArgumentError("name at least one input or data set")
         self.timeout = timeout
         paths = [Path(path) for path in inputs]
+        for path in paths:
+            _refuse_newer(path)
         sets = [path for path in paths if is_data_set(path)]
         if sets and len(sets) < len(paths):
             raise ArgumentError("inputs and data sets cannot be read together: ingest the inputs")
@@ -101,7 +104,7 @@ class Database:
 
     def _add_sets(self, sets: Sequence[Path]) -> None:
         for table in (*TABLES, *MADE_OF_EVENTS):
-            folders = [path.resolve() / "v1" / table for path in sets]
+            folders = [path.resolve() / f"v{TABLES_VERSION}" / table for path in sets]
             if table in MADE_OF_EVENTS:
                 folders = [folder for folder in folders if any(folder.glob(_PARTS))]
                 if not folders:
@@ -109,9 +112,7 @@ class Database:
             files = ", ".join(literal(str(folder / _PARTS)) for folder in folders)
             rows = f"read_parquet([{files}], hive_partitioning = true, union_by_name = true)"
             names = self.connection.sql(f"FROM {rows} LIMIT 0").columns
-            times = [name for name in ("time", "start_time") if name in names]
-            in_utc = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in times)
-            columns = f"* REPLACE ({in_utc})" if times else "*"
+            columns = ", ".join(_columns(table, names))
             self.connection.execute(f"CREATE VIEW {table} AS SELECT {columns} FROM {rows}")
 
     def _add_recording(self, recording: lastwords.Recording) -> None:
@@ -301,7 +302,36 @@ class _Limit:
 
 def is_data_set(path: Path) -> bool:
     """Return True if `lastwords ingest` has made the folder."""
-    return (path / "v1" / "crashes").is_dir()
+    return (path / f"v{TABLES_VERSION}" / "crashes").is_dir()
+
+
+def _refuse_newer(path: Path) -> None:
+    """Raise `ArgumentError` for a data set that a newer version has made, or added crashes to."""
+    for folder in path.glob("v*/crashes"):
+        version = folder.parent.name[1:]
+        if version.isdecimal() and int(version) > TABLES_VERSION:
+            raise ArgumentError(
+                f"{path}: a data set of version {version}: this lastwords reads version "
+                f"{TABLES_VERSION}; read it with a newer lastwords"
+            )
+
+
+def _columns(table: str, names: Sequence[str]) -> Iterator[str]:
+    """Select the columns of a table of data sets that has these names.
+
+    A column that the program that wrote the data set did not know is null. One that this program
+    does not know comes last.
+    """
+    ours = table_columns(table) or []
+    for name, kind in ours:
+        if name not in names:
+            yield f"NULL::{kind} AS {name}"
+        elif kind == "TIMESTAMP":
+            yield f"make_timestamp(epoch_us({name})) AS {name}"
+        else:
+            yield name
+    known = {name for name, _ in ours}
+    yield from (quoted(name) for name in names if name not in known)
 
 
 def _connected(
@@ -320,7 +350,7 @@ def _connected(
     )
     # It would be between rows.
     connection.execute("SET enable_progress_bar = false")
-    folders = ", ".join(literal(f"{path.resolve()}/v1/") for path in sets)
+    folders = ", ".join(literal(f"{path.resolve()}/v{TABLES_VERSION}/") for path in sets)
     connection.execute(f"SET allowed_directories = [{folders}]")
     if output is not None:
         # DuckDB writes Parquet under another name first.
