@@ -20,6 +20,17 @@ impl Changes {
         Instance::top(&self.tracefs)
     }
 
+    /// Returns the changes of each instance: those of the main one, and those of its buffers.
+    pub(crate) fn each(&self) -> Vec<Self> {
+        let of = |journal: &Journal| Self { journal: journal.clone(), ..self.clone() };
+        [&self.journal].into_iter().chain(&self.journal.buffers).map(of).collect()
+    }
+
+    /// Returns the changes of each instance that exists.
+    pub(crate) fn existing(&self) -> Vec<Self> {
+        self.each().into_iter().filter(Self::has_instance).collect()
+    }
+
     pub(crate) fn instance(&self) -> Instance {
         Instance::named(&self.tracefs, &self.journal.instance)
     }
@@ -67,17 +78,19 @@ impl Changes {
             Ok(false) => {}
             Err(why) => errors.push(Error::left(&self.journal.instance, &why)),
         };
-        let Journal { instance, definitions, shared, .. } = &self.journal;
-        if let (Some(adopted), true) = (&self.journal.adopted, self.has_instance()) {
-            note(
-                format!("restored the settings of the instance {instance}"),
-                adopted.restore(&self.instance()).map(|()| true),
-            );
-        } else if self.has_instance() {
-            note(
-                format!("removed the instance {instance}"),
-                self.instance().remove().map(|()| true),
-            );
+        let Journal { definitions, shared, .. } = &self.journal;
+        let each = self.each();
+        for changes in self.existing() {
+            let (instance, name) = (changes.instance(), &changes.journal.instance);
+            match &changes.journal.adopted {
+                Some(adopted) => note(
+                    format!("restored the settings of the instance {name}"),
+                    adopted.restore(&instance).map(|()| true),
+                ),
+                None => {
+                    note(format!("removed the instance {name}"), instance.remove().map(|()| true))
+                }
+            }
         }
         // The tracer of the instance is gone now; one in use refuses to change its options.
         for setting in shared {
@@ -88,7 +101,7 @@ impl Changes {
             let what = format!("removed the event {}:{}", definition.system, definition.name);
             note(what, definition.remove(&self.top()));
         }
-        for (_, path) in self.parts() {
+        for (_, path) in each.iter().flat_map(Self::parts) {
             let removed = std::fs::remove_file(&path).map(|()| true);
             note(
                 format!("removed the file {}", path.display()),

@@ -175,8 +175,13 @@ impl Choice {
             instance.write(&file, set).with_context(|| format!("-O {option}"))?;
         }
         for (option, file, functions) in self.lists() {
+            if !functions.is_empty() {
+                let named = || format!("{option} {}", functions.join(" "));
+                instance.set(file, "").with_context(named)?;
+            }
             set_functions(instance, option, file, functions)?;
         }
+        // It was empty. Another instance of this recording may have set some.
         set_functions(top, "-g", GRAPH_FUNCTIONS, &self.graph_functions)?;
         if let Some(depth) = self.graph_depth {
             top.write(GRAPH_DEPTH, &depth.to_string()).context("--max-graph-depth")?;
@@ -257,10 +262,6 @@ fn set_functions(
     file: &str,
     functions: &[String],
 ) -> anyhow::Result<()> {
-    if functions.is_empty() {
-        return Ok(());
-    }
-    instance.set(file, "").with_context(|| format!("{option} {}", functions.join(" ")))?;
     functions.iter().try_for_each(|function| {
         instance.write(file, function).with_context(|| {
             format!(

@@ -43,6 +43,9 @@ pub struct Journal {
     /// The former settings of the instance; none if the recording makes the instance.
     #[serde(default)]
     pub(crate) adopted: Option<Adopted>,
+    /// The journals of more instances, whose events go into the same file.
+    #[serde(default)]
+    pub(crate) buffers: Vec<Journal>,
     /// Events that are defined for all instances.
     pub definitions: Vec<Definition>,
     /// Settings of the whole machine that are restored at the end.
@@ -112,6 +115,7 @@ impl Journal {
             instance,
             inode: None,
             adopted: None,
+            buffers: Vec::new(),
             definitions,
             shared: Vec::new(),
             clock: plan.clock().to_owned(),
@@ -266,13 +270,14 @@ fn read(path: &Path) -> anyhow::Result<Journal> {
         path.display(),
         journal.version
     );
-    ensure!(
-        !journal.instance.is_empty()
-            && !journal.instance.contains('/')
-            && !journal.instance.starts_with('.'),
-        named()
-    );
+    let all = [&journal].into_iter().chain(&journal.buffers);
+    ensure!(all.into_iter().all(|journal| is_instance_name(&journal.instance)), named());
     Ok(journal)
+}
+
+/// Returns true if a text can be the name of an instance, a folder.
+pub(crate) fn is_instance_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && !name.starts_with('.')
 }
 
 fn boot_id() -> String {

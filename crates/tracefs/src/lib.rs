@@ -1,7 +1,7 @@
 //! Records with the kernel's own tracer (ftrace), through tracefs.
 //!
 //! A [`Recording`] works in an instance of tracefs of its own, or in one that exists, whose
-//! settings it restores. Everything else that it adds to the machine's tracing (probes and
+//! settings it restores. More instances ([`Buffer`]) go into the same file. Everything else that it adds to the machine's tracing (probes and
 //! synthetic events, which exist once for all instances) has names of its own.
 //! [`Recording::finish`] stops the tracing, saves the rings as a trace.dat file and removes what
 //! was added.
@@ -30,6 +30,7 @@
 
 mod adopted;
 mod changes;
+mod check;
 mod choice;
 mod definitions;
 mod drain;
@@ -52,7 +53,7 @@ pub use choice::Choice;
 pub use definitions::{Definition, DefinitionKind};
 pub use error::{Error, Result};
 pub use firings::{News, Tell};
-pub use plan::{Plan, Snapshots};
+pub use plan::{Buffer, Plan, Snapshots};
 pub use recording::Recording;
 pub use restore::{Restored, restore};
 pub use rule::Rule;

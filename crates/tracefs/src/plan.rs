@@ -7,6 +7,23 @@ use lastwords_stream::Address;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// One more instance of a recording, beside the main one. Its events go into the same file.
+#[derive(Debug, Clone, Default)]
+pub struct Buffer {
+    /// The name of the instance. One that exists is used as [`Plan::instance`] says.
+    pub name: String,
+    /// The events to record.
+    pub events: Vec<Rule>,
+    /// The tracer; none for no tracer.
+    pub tracer: Option<String>,
+    /// The functions, processes, CPUs and options.
+    pub choice: Choice,
+    /// Bytes of the ring of each CPU, as [`Plan::size`].
+    pub size: Option<u64>,
+    /// The clock, as [`Plan::clock`].
+    pub clock: Option<String>,
+}
+
 /// The settings of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
@@ -21,6 +38,8 @@ pub struct Plan {
     pub choice: Choice,
     /// Events to define and record, with their kinds and the user's texts.
     pub definitions: Vec<(DefinitionKind, String)>,
+    /// More instances. A receiver takes none of them.
+    pub buffers: Vec<Buffer>,
     /// Bytes of the ring of each CPU; none for 8 MiB, or the rings of an instance that exists.
     pub size: Option<u64>,
     /// The clock; none for `mono`, or the clock of an instance that exists. Only `mono`,
@@ -47,6 +66,21 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Returns a plan for one of [`Plan::buffers`] alone.
+    pub(crate) fn of_buffer(&self, buffer: &Buffer) -> Self {
+        Self {
+            instance: Some(buffer.name.clone()),
+            events: buffer.events.clone(),
+            tracer: buffer.tracer.clone(),
+            choice: buffer.choice.clone(),
+            size: buffer.size,
+            clock: buffer.clock.clone(),
+            definitions: Vec::new(),
+            buffers: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Returns the clock of an instance that the recording makes.
     pub(crate) fn clock(&self) -> &str {
         self.clock.as_deref().unwrap_or("mono")

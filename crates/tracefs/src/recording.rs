@@ -1,27 +1,26 @@
 //! A recording: settings are made, tracing runs, and the rings are saved.
 
-use crate::adopted::Adopted;
 use crate::changes::Changes;
+use crate::check::{check, check_known};
 use crate::choice;
-use crate::definitions::Definition;
 use crate::drain::Drain;
 use crate::error::{Error, Result};
 use crate::events;
 use crate::firings::{Firings, Tell};
-use crate::instance::{Instance, NO_TRACER};
+use crate::instance::Instance;
 use crate::journal::Journal;
 use crate::plan::{Plan, Snapshots, kib};
 use crate::rule::Rule;
 use crate::save::{self, Saved};
 use crate::send;
-use crate::{snapshot, triggers};
-use anyhow::{Context, bail, ensure};
+use crate::triggers;
+use anyhow::{Context, bail};
 use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -43,7 +42,8 @@ pub struct Recording {
     described: send::Described,
     /// The events that were enabled when the recording began.
     enabled: BTreeSet<String>,
-    streams: Vec<JoinHandle<(Drain, anyhow::Result<()>)>>,
+    /// A thread for each CPU of each instance, which is given by its position.
+    streams: Vec<(usize, JoinHandle<(Drain, anyhow::Result<()>)>)>,
     /// Threads end when this is dropped.
     running: Option<OwnedFd>,
     /// A thread has failed.
@@ -54,6 +54,8 @@ pub struct Recording {
     firings: Option<Firings>,
     /// The events with triggers, which are set when tracing has begun.
     triggered: Vec<Rule>,
+    /// The same of the other instances, by their position in [`Plan::buffers`].
+    triggered_there: Vec<Vec<Rule>>,
     /// Nothing is left to undo, or it is left for [`crate::restore`].
     is_over: bool,
 }
@@ -85,12 +87,8 @@ impl Recording {
             failed: Arc::default(),
             snapshots: plan.snapshots.clone(),
             firings: None,
-            triggered: plan
-                .events
-                .iter()
-                .filter(|rule| !rule.triggers.is_empty())
-                .cloned()
-                .collect(),
+            triggered: with_triggers(&plan.events),
+            triggered_there: plan.buffers.iter().map(|b| with_triggers(&b.events)).collect(),
             is_over: false,
         };
         // If this fails, the recording is dropped, which undoes what was done.
@@ -100,27 +98,70 @@ impl Recording {
     }
 
     fn set_up(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let instance = self.changes.instance();
-        if self.changes.journal.adopted.is_some() {
-            return self.set_up_adopted(plan);
+        let top = self.changes.top();
+        self.set_up_instance(None, plan)?;
+        for definition in &self.changes.journal.definitions {
+            definition.add(&top)?;
+        }
+        self.set_up_events(plan, &self.changes.clone())?;
+        for (at, buffer) in plan.buffers.iter().enumerate() {
+            let plan = plan.of_buffer(buffer);
+            self.set_up_instance(Some(at), &plan)?;
+            let changes = self.changes.each().swap_remove(at + 1);
+            self.set_up_events(&plan, &changes)?;
+        }
+        self.forget_unshared()?;
+        if self.changes.journal.stream {
+            self.follow(plan)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the journal of the main instance, or of one of the others.
+    fn journal(&mut self, at: Option<usize>) -> anyhow::Result<&mut Journal> {
+        let journal = &mut self.changes.journal;
+        match at {
+            None => Ok(journal),
+            Some(at) => journal.buffers.get_mut(at).context("an instance"),
+        }
+    }
+
+    /// Makes an instance with its rings, or prepares one that exists.
+    fn set_up_instance(&mut self, at: Option<usize>, plan: &Plan) -> anyhow::Result<()> {
+        let tracefs = self.changes.tracefs.clone();
+        let journal = self.journal(at)?;
+        let instance = Instance::named(&tracefs, &journal.instance);
+        if journal.adopted.is_some() {
+            return self.set_up_adopted(at, plan, &instance);
         }
         if let Err(error) = instance.make() {
             // The instance is another's, or does not exist.
-            self.is_over = true;
-            let _ = self.changes.journal.remove(&self.changes.journals);
+            match at {
+                Some(at) => {
+                    self.changes.journal.buffers.truncate(at);
+                    self.changes.journal.replace(&self.changes.journals)?;
+                }
+                None => {
+                    self.is_over = true;
+                    let _ = self.changes.journal.remove(&self.changes.journals);
+                }
+            }
             return Err(error);
         }
-        self.changes.journal.inode = instance.inode();
+        journal.inode = instance.inode();
         self.changes.journal.replace(&self.changes.journals)?;
         instance.write("trace_clock", plan.clock())?;
         instance.write("buffer_size_kb", &kib(plan.size.unwrap_or(SIZE)))?;
-        instance.write("options/overwrite", if plan.discard { "0" } else { "1" })?;
-        self.set_up_events(plan)
+        instance.write("options/overwrite", if plan.discard { "0" } else { "1" })
     }
 
     /// Makes the settings that are given in an instance that exists. The others stay.
-    fn set_up_adopted(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let instance = self.changes.instance();
+    fn set_up_adopted(
+        &mut self,
+        at: Option<usize>,
+        plan: &Plan,
+        instance: &Instance,
+    ) -> anyhow::Result<()> {
         instance.write("tracing_on", "0")?;
         // Another clock or size empties the rings.
         if let Some(clock) =
@@ -134,39 +175,35 @@ impl Recording {
         if plan.discard {
             instance.write("options/overwrite", "0")?;
         }
-        if let Some(adopted) = &mut self.changes.journal.adopted {
-            adopted.count(&instance)?;
+        if let Some(adopted) = &mut self.journal(at)?.adopted {
+            adopted.count(instance)?;
         }
-        self.changes.journal.replace(&self.changes.journals)?;
-        self.set_up_events(plan)
+        self.changes.journal.replace(&self.changes.journals)
     }
 
-    /// Enables events and tracer, and with [`Plan::stream`] begins to follow the rings.
-    fn set_up_events(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let (top, instance) = (self.changes.top(), self.changes.instance());
+    /// Enables the events and the tracer of an instance.
+    fn set_up_events(&mut self, plan: &Plan, changes: &Changes) -> anyhow::Result<()> {
+        let (top, instance) = (changes.top(), changes.instance());
         let mut rules = plan.events.clone();
-        for definition in &self.changes.journal.definitions {
-            definition.add(&top)?;
+        for definition in &changes.journal.definitions {
             let pattern = format!("{}:{}", definition.system, definition.name);
             rules.push(Rule { pattern, ..Rule::default() });
         }
         plan.choice.apply(&top, &instance)?;
-        self.forget_unshared()?;
         events::enable(&top, &instance, &rules)?;
-        self.enabled = instance.enabled()?;
+        self.enabled.extend(instance.enabled()?);
         if let Some(tracer) = &plan.tracer {
             // Some kernels have function_graph for the top level alone.
             check_known(&instance, "available_tracers", tracer, "in an instance, tracer")?;
             instance.write("current_tracer", tracer)?;
         }
         plan.choice.apply_processes(&instance)?;
-        if self.changes.journal.stream {
+        if changes.journal.stream {
             // Kernels before 5.0 have no such file; they wake a reader at each full sub-buffer.
             let file = "buffer_percent";
             if instance.path().join(file).exists() {
                 instance.write(file, STREAM_AT)?;
             }
-            self.follow(plan)?;
         }
         Ok(())
     }
@@ -181,7 +218,7 @@ impl Recording {
         if is_shorter { self.changes.journal.replace(&self.changes.journals) } else { Ok(()) }
     }
 
-    /// Starts a thread for each CPU.
+    /// Starts a thread for each CPU of each instance.
     fn follow(&mut self, plan: &Plan) -> anyhow::Result<()> {
         let (ended, running) = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
         let ended = Arc::new(ended);
@@ -190,11 +227,13 @@ impl Recording {
             Some(sender) => {
                 let (drains, described) = send::begin(&self.changes, sender, plan.flush)?;
                 self.described = described;
-                drains
+                vec![drains]
             }
             None => save::open_drains(&self.changes)?,
         };
-        for mut drain in drains {
+        let all = drains.into_iter().enumerate();
+        for (at, mut drain) in all.flat_map(|(at, drains)| drains.into_iter().map(move |d| (at, d)))
+        {
             let (ended, failed) = (Arc::clone(&ended), Arc::clone(&self.failed));
             let name = format!("cpu{}", drain.cpu);
             let run = move || {
@@ -202,8 +241,8 @@ impl Recording {
                 failed.fetch_or(result.is_err(), Relaxed);
                 (drain, result)
             };
-            self.streams
-                .push(thread::Builder::new().name(name).spawn(run).context("a thread for a CPU")?);
+            let thread = thread::Builder::new().name(name).spawn(run);
+            self.streams.push((at, thread.context("a thread for a CPU")?));
         }
         Ok(())
     }
@@ -244,7 +283,8 @@ impl Recording {
     /// # Errors
     /// The kernel refuses.
     pub fn choose_process(&self, pid: u32) -> Result<()> {
-        let added = choice::add_process(&self.changes.instance(), pid);
+        let mut each = self.changes.each().into_iter();
+        let added = each.try_for_each(|changes| choice::add_process(&changes.instance(), pid));
         added.map_err(|error| Error::instance(&self.changes.journal.instance, error))
     }
 
@@ -258,9 +298,12 @@ impl Recording {
     }
 
     fn switch_on(&mut self, tell: Tell) -> anyhow::Result<()> {
-        let instance = self.changes.instance();
-        instance.write("tracing_on", "1")?;
-        events::set_triggers(&self.changes.top(), &instance, &self.triggered)?;
+        let (top, each) = (self.changes.top(), self.changes.each());
+        each.iter().try_for_each(|changes| changes.instance().write("tracing_on", "1"))?;
+        let triggered = [&self.triggered].into_iter().chain(&self.triggered_there);
+        for (changes, rules) in each.iter().zip(triggered) {
+            events::set_triggers(&top, &changes.instance(), rules)?;
+        }
         if self.changes.journal.snapshots {
             let plan = self.snapshots.clone();
             self.firings = Some(Firings::start(self.changes.clone(), &self.triggered, plan, tell)?);
@@ -280,7 +323,8 @@ impl Recording {
     /// # Errors
     /// The kernel refuses.
     pub fn stop(&self) -> Result<()> {
-        let written = self.changes.instance().write("tracing_on", "0");
+        let mut each = self.changes.each().into_iter();
+        let written = each.try_for_each(|changes| changes.instance().write("tracing_on", "0"));
         written.map_err(|error| Error::instance(&self.changes.journal.instance, error))
     }
 
@@ -335,7 +379,7 @@ impl Recording {
 
     fn send(&mut self, sender: &Sender) -> anyhow::Result<Saved> {
         self.stop()?;
-        let drains = self.join()?;
+        let drains = self.join()?.into_iter().flatten().collect();
         send::finish(&self.changes, drains, sender, &self.described)
     }
 
@@ -366,15 +410,21 @@ impl Recording {
         save::save(&self.changes, drains, Some(&self.enabled))
     }
 
-    /// Ends the threads, and returns what they worked on.
-    fn join(&mut self) -> anyhow::Result<Vec<Drain>> {
+    /// Ends the threads, and returns what they worked on, by instance.
+    fn join(&mut self) -> anyhow::Result<Vec<Vec<Drain>>> {
         drop(self.running.take());
-        let joined: Vec<_> = self.streams.drain(..).map(JoinHandle::join).collect();
-        let done = |joined: thread::Result<(Drain, anyhow::Result<()>)>| match joined {
-            Ok((drain, result)) => result.map(|()| drain),
-            Err(_) => bail!("a thread that moves events has panicked"),
-        };
-        joined.into_iter().map(done).collect()
+        let joined: Vec<_> =
+            self.streams.drain(..).map(|(at, thread)| (at, thread.join())).collect();
+        let mut all: Vec<Vec<Drain>> = Vec::new();
+        for (at, joined) in joined {
+            let Ok((drain, result)) = joined else {
+                bail!("a thread that moves events has panicked")
+            };
+            result?;
+            all.resize_with(all.len().max(at + 1), Vec::new);
+            all[at].push(drain);
+        }
+        Ok(all)
     }
 }
 
@@ -390,89 +440,7 @@ impl Drop for Recording {
     }
 }
 
-/// Checks that the machine can record as planned, and returns what will be changed.
-fn check(plan: &Plan, tracefs: PathBuf) -> anyhow::Result<Changes> {
-    let top = Instance::top(&tracefs);
-    let output =
-        std::path::absolute(&plan.output).with_context(|| plan.output.display().to_string())?;
-    check_output(&output, plan.force)?;
-    check_known(&top, "trace_clock", plan.clock(), "clock")?;
-    if let Some(tracer) = &plan.tracer {
-        check_known(&top, "available_tracers", tracer, "tracer")?;
-    }
-    let known = events::list(&top)?;
-    plan.events.iter().try_for_each(|rule| events::select(&known, &rule.pattern).map(drop))?;
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    triggers::check(&plan.events, &top, plan.stream || plan.receiver.is_some(), &release)?;
-    let pid = std::process::id();
-    let instance = plan.instance.clone().unwrap_or_else(|| format!("lastwords-{pid}"));
-    if instance.is_empty() || instance.contains('/') || instance.starts_with('.') {
-        bail!("instance {instance:?}: this is no name of a folder");
-    }
-    let group = format!("lastwords_{pid}");
-    let definitions: Vec<Definition> = plan
-        .definitions
-        .iter()
-        .enumerate()
-        .map(|(number, (kind, text))| Definition::parse(*kind, text, &group, number))
-        .collect::<anyhow::Result<_>>()?;
-    definitions.iter().try_for_each(|definition| definition.check(&top))?;
-    let mut journal = Journal::new(plan, instance, definitions, output);
-    let own = Instance::named(&tracefs, &journal.instance);
-    let of_own = own.setting("current_tracer").ok().filter(|tracer| tracer != NO_TRACER);
-    plan.choice.check(&top, plan.tracer.as_deref().or(of_own.as_deref()))?;
-    journal.shared = plan.choice.shared(&top)?;
-    if plan.instance.is_some() && own.exists() {
-        journal.adopted = Some(Adopted::new(&own, &top, plan)?);
-        journal.inode = own.inode();
-        if plan.clock.is_none() {
-            journal.clock = own.clock()?;
-        }
-    }
-    if journal.snapshots {
-        snapshot::make_room(&journal.output, plan.force)?;
-        check_window(plan, &journal.clock)?;
-    }
-    let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
-    if let Some((_, path)) = changes.parts().first() {
-        bail!(
-            "{}: a recorder that was killed has left it: run `lastwords restore`, or move it away",
-            path.display()
-        );
-    }
-    Ok(changes)
-}
-
-/// Checks that the clock counts nanoseconds if snapshots are cut by time.
-fn check_window(plan: &Plan, clock: &str) -> anyhow::Result<()> {
-    let is_in_ns = !matches!(clock, "counter" | "uptime" | "x86-tsc" | "ppc-tb");
-    ensure!(
-        is_in_ns || !plan.snapshots.has_window(),
-        "the clock {clock} does not count nanoseconds, so that no window of a snapshot can be cut: choose another by -C"
-    );
-    Ok(())
-}
-
-fn check_output(output: &Path, force: bool) -> anyhow::Result<()> {
-    let shown = output.display();
-    match output.symlink_metadata() {
-        Ok(_) if !force => bail!("{shown} exists: choose another name or pass --force"),
-        Ok(meta) if !meta.is_file() => bail!("{shown}: not a file; --force does not replace it"),
-        _ => {}
-    }
-    match output.parent() {
-        Some(folder) if folder.is_dir() => Ok(()),
-        _ => bail!("{shown}: its folder does not exist"),
-    }
-}
-
-/// Checks that a file of tracefs, a list of words, has a word. The chosen word is in brackets.
-fn check_known(top: &Instance, file: &str, word: &str, kind: &str) -> anyhow::Result<()> {
-    let list = top.read(file)?;
-    let words: Vec<&str> =
-        list.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect();
-    if !words.contains(&word) {
-        bail!("{kind} {word}: this kernel has {}", words.join(", "));
-    }
-    Ok(())
+/// Returns the rules that have triggers.
+fn with_triggers(rules: &[Rule]) -> Vec<Rule> {
+    rules.iter().filter(|rule| !rule.triggers.is_empty()).cloned().collect()
 }

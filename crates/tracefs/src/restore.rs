@@ -134,13 +134,16 @@ enum Rest {
 
 /// Saves what the killed recorder had moved to files and what is left in the rings.
 fn save_rest(changes: &Changes) -> anyhow::Result<Rest> {
-    let instance = changes.instance();
-    instance.write("tracing_on", "0")?;
-    let (mut any, mut taken) = (!changes.parts().is_empty(), 0_u64);
-    for cpu in instance.cpus()? {
-        let stats = changes.stats(cpu)?;
-        any |= stats.entries > 0;
-        taken = taken.saturating_add(stats.read);
+    let (mut any, mut taken) = (false, 0_u64);
+    for changes in changes.existing() {
+        let instance = changes.instance();
+        instance.write("tracing_on", "0")?;
+        any |= !changes.parts().is_empty();
+        for cpu in instance.cpus()? {
+            let stats = changes.stats(cpu)?;
+            any |= stats.entries > 0;
+            taken = taken.saturating_add(stats.read);
+        }
     }
     if !any {
         return Ok(Rest::Nothing { taken });

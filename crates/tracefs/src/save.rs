@@ -39,6 +39,10 @@ pub struct Saved {
     pub is_stream: bool,
     /// The snapshots that triggers took, each in a folder of its own, oldest first.
     pub snapshots: Vec<Saved>,
+    /// The instance; none for the main one.
+    pub buffer: Option<String>,
+    /// More instances in the same file.
+    pub buffers: Vec<Saved>,
 }
 
 impl Saved {
@@ -64,6 +68,11 @@ impl Saved {
     pub fn taken_before(&self) -> u64 {
         let gaps = self.gaps.iter().filter(|gap| gap.cause == Cause::InFlight);
         gaps.filter_map(|gap| gap.events).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the accounts of all instances and snapshots.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        self.snapshots.iter().chain([self]).chain(&self.buffers)
     }
 
     /// Returns the number of events that rings overwrote.
@@ -168,31 +177,68 @@ fn native_order() -> lastwords_bytes::ByteOrder {
     }
 }
 
-/// Opens the rings of all CPUs of an instance, and the files that their sub-buffers go to.
-pub(crate) fn open_drains(changes: &Changes) -> anyhow::Result<Vec<Drain>> {
-    let instance = changes.instance();
-    let size = instance.sub_buffer_size();
-    instance.cpus()?.into_iter().map(|cpu| Drain::open(changes, &instance, cpu, size)).collect()
+/// Opens the rings of all CPUs of all instances, and the files that their sub-buffers go to.
+pub(crate) fn open_drains(changes: &Changes) -> anyhow::Result<Vec<Vec<Drain>>> {
+    let open = |changes: Changes| {
+        let instance = changes.instance();
+        let size = instance.sub_buffer_size();
+        let cpus = instance.cpus()?.into_iter();
+        cpus.map(|cpu| Drain::open(&changes, &instance, cpu, size)).collect()
+    };
+    changes.existing().into_iter().map(open).collect()
 }
 
-/// Moves what is left in the rings of a stopped instance, and writes the trace. The parts and the
-/// instance stay. `enabled` has the events that were enabled when the recording began. Without it,
-/// a recorder was killed or its stream broke: the events in the file are counted, because those
-/// that the recorder had taken from the ring and not yet written are lost.
+/// Moves what is left in the rings of stopped instances, and writes the trace. The parts and the
+/// instances stay. `drains` are those of [`Changes::existing`]. `enabled` has the events that were
+/// enabled when the recording began. Without it, a recorder was killed or its stream broke: the
+/// events in the file are counted, because those that the recorder had taken from the ring and not
+/// yet written are lost.
 ///
 /// # Errors
 /// A ring cannot be read, or a file cannot be written. Then the output is not there, or is the file
 /// that was there before.
 pub(crate) fn save(
     changes: &Changes,
-    drains: Vec<Drain>,
+    drains: Vec<Vec<Drain>>,
     enabled: Option<&BTreeSet<String>>,
 ) -> anyhow::Result<Saved> {
-    let instance = changes.instance();
-    // Another process may have enabled more events in the instance, or disabled some.
-    let recorded =
-        enabled.map(|events| Ok::<_, anyhow::Error>(events | &instance.enabled()?)).transpose()?;
+    let each = changes.existing();
+    let recorded = enabled.map(|events| enabled_now(&each, events)).transpose()?;
     let mut tracing = Bundle::of_running_tracer(recorded.as_ref())?.tracing();
+    tracing.real_time = tracer_real_time(&changes.journal.clock);
+    let (mut rings, mut accounts) = (Vec::new(), Vec::new());
+    for (changes, drains) in each.iter().zip(drains) {
+        let ring = Arc::new(finish(changes, drains, tracing.header_page)?);
+        let (instance, clock) = (changes.instance(), &changes.journal.clock);
+        // The main instance is the top level of the file.
+        let name = if rings.is_empty() { "" } else { &changes.journal.instance };
+        let mut array = array(&instance, clock, Arc::clone(&ring))?;
+        name.clone_into(&mut array.name);
+        tracing.arrays.push(array);
+        accounts.push(account(changes, &ring, enabled.is_none()));
+        rings.push(ring);
+    }
+    let bytes = write(changes, &tracing, &rings)?;
+    let mut buffers = accounts.split_off(accounts.len().min(1));
+    for (saved, changes) in buffers.iter_mut().zip(each.iter().skip(1)) {
+        saved.buffer = Some(changes.journal.instance.clone());
+    }
+    let main = accounts.pop().context("an account of the main instance")?;
+    Ok(Saved { bytes, buffers, ..main })
+}
+
+/// Returns the events that were enabled in any instance at the begin or are now: another process
+/// may have enabled more, or disabled some.
+fn enabled_now(each: &[Changes], before: &BTreeSet<String>) -> anyhow::Result<BTreeSet<String>> {
+    let mut all = before.clone();
+    for changes in each {
+        all.extend(changes.instance().enabled()?);
+    }
+    Ok(all)
+}
+
+/// Moves what is left in the rings of one instance, and returns all of its sub-buffers.
+fn finish(changes: &Changes, drains: Vec<Drain>, header_page: HeaderPage) -> anyhow::Result<Parts> {
     let (mut parts, mut cpus) = (Vec::new(), Vec::new());
     for mut drain in drains {
         drain.finish()?;
@@ -204,32 +250,34 @@ pub(crate) fn save(
         cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
         parts.push(Part { file, path });
     }
-    let begin = changes.journal.begin_of_parts();
-    let ring = Arc::new(Parts::new(parts, begin, cpus, tracing.header_page));
-    tracing.real_time = tracer_real_time(&changes.journal.clock);
-    tracing.arrays = vec![array(&instance, &changes.journal.clock, Arc::clone(&ring))?];
-    let mut gaps: Vec<Gap> = counters(&*ring).collect();
+    Ok(Parts::new(parts, changes.journal.begin_of_parts(), cpus, header_page))
+}
+
+/// Returns the account of one instance, without the size of the file.
+fn account(changes: &Changes, ring: &Parts, was_killed: bool) -> Saved {
+    let mut gaps: Vec<Gap> = counters(ring).collect();
     gaps.extend(left_behind(&ring.cpus));
-    if enabled.is_none() {
+    if was_killed {
         let place = match &changes.journal.receiver {
             Some(receiver) => format!("taken from the ring before, and sent to {receiver}"),
             None => "taken from the ring by the killed recorder and not written".to_owned(),
         };
-        gaps.extend(not_written(&ring, &place));
+        gaps.extend(not_written(ring, &place));
     }
-    let bytes = write(changes, &tracing, &ring)?;
     let events = ring.cpus.iter().map(|cpu| cpu.stats.read).fold(0, u64::saturating_add);
     let mut saved = Saved {
         path: changes.journal.output.clone(),
-        bytes,
+        bytes: 0,
         events,
         cpus: ring.cpus.iter().map(|cpu| cpu.cpu).collect(),
         gaps,
         is_stream: changes.journal.stream,
         snapshots: Vec::new(),
+        buffer: None,
+        buffers: Vec::new(),
     };
     saved.events = saved.events.saturating_sub(saved.taken_before());
-    Ok(saved)
+    saved
 }
 
 fn gap(stream: usize, cause: Cause, events: u64, place: &str) -> Option<Gap> {
@@ -269,9 +317,11 @@ pub(crate) fn array(instance: &Instance, clock: &str, ring: Arc<Parts>) -> anyho
     })
 }
 
-/// Writes the trace, and returns its size in bytes. If the file of a CPU is large, it becomes the
-/// output itself, and the others are copied to its end; else all are copied into a new file.
-fn write(changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u64> {
+/// Writes the trace of the instances, and returns its size in bytes. If the file of a CPU of the
+/// main instance is large, it becomes the output itself, and the others are copied to its end; else
+/// all are copied into a new file.
+fn write(changes: &Changes, tracing: &Tracing, rings: &[Arc<Parts>]) -> anyhow::Result<u64> {
+    let ring = rings.first().context("the main instance")?;
     let size = |cpu: &CpuRing| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size);
     let largest = ring.cpus.iter().enumerate().max_by_key(|(_, cpu)| size(cpu));
     if let Some((lane, cpu)) = largest.filter(|(_, cpu)| ring.begin > 0 && size(cpu) >= WORTH)
@@ -283,13 +333,13 @@ fn write(changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u
         journal.in_place = Some((cpu.cpu, size(cpu)));
         journal.replace(&changes.journals)?;
         let place = InPlace { lane, offset: ring.begin };
-        if let Some(bytes) = fill(&part.file, &part.path, tracing, ring, Some(place))? {
+        if let Some(bytes) = fill(&part.file, &part.path, tracing, rings, Some(place))? {
             self::place(&part.file, &part.path, changes, journal)?;
             return Ok(bytes);
         }
     }
     let new = beside(&changes.journal.output, &format!(".{}.new", changes.journal.instance));
-    write_new(&new, tracing, ring, |file| place(file, &new, changes, changes.journal.clone()))
+    write_new(&new, tracing, rings, |file| place(file, &new, changes, changes.journal.clone()))
 }
 
 /// Writes the trace into a new file, has `place` give it its name, and returns its size in bytes.
@@ -297,11 +347,11 @@ fn write(changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u
 pub(crate) fn write_new(
     new: &Path,
     tracing: &Tracing,
-    ring: &Parts,
+    rings: &[Arc<Parts>],
     place: impl FnOnce(&File) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
     let file = create(new)?;
-    let filled = fill(&file, new, tracing, ring, None);
+    let filled = fill(&file, new, tracing, rings, None);
     let placed = filled.and_then(|bytes| place(&file).map(|()| bytes.unwrap_or(0)));
     if placed.is_err() {
         let _ = fs::remove_file(new);
@@ -315,15 +365,19 @@ fn fill(
     out: &File,
     path: &Path,
     tracing: &Tracing,
-    ring: &Parts,
+    rings: &[Arc<Parts>],
     in_place: Option<InPlace>,
 ) -> anyhow::Result<Option<u64>> {
     // What was streamed is not read again.
-    let how = WriteOptions { all_symbols: ring.begin > 0, ..WriteOptions::default() };
+    let is_stream = rings.iter().any(|ring| ring.begin > 0);
+    let how = WriteOptions { all_symbols: is_stream, ..WriteOptions::default() };
     let Some(data) = dat::write_head(out, path, tracing, &how, in_place)? else { return Ok(None) };
-    for DataPosition { lane, offset, size, .. } in &data {
-        let Some(part) =
-            ring.parts.get(*lane).filter(|_| in_place.is_none_or(|place| place.lane != *lane))
+    for DataPosition { array, lane, offset, size } in &data {
+        let is_there = *array == 0 && in_place.is_some_and(|place| place.lane == *lane);
+        let Some((ring, part)) = rings
+            .get(*array)
+            .and_then(|ring| Some((ring, ring.parts.get(*lane)?)))
+            .filter(|_| !is_there)
         else {
             continue;
         };

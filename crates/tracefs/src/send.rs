@@ -97,5 +97,7 @@ pub(crate) fn finish(
         cpus: cpus.iter().map(|cpu| cpu.cpu).collect(),
         is_stream: true,
         snapshots: Vec::new(),
+        buffer: None,
+        buffers: Vec::new(),
     })
 }

@@ -15,6 +15,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Adds the settings of one more instance. If two instances want different values, the last one
+    /// is set, so that the value during the recording is not known here.
+    pub(crate) fn merge(all: &mut Vec<Self>, more: &[Self]) {
+        for shared in more {
+            match all.iter_mut().find(|known| known.file == shared.file) {
+                Some(known) if known.set != shared.set => known.set = None,
+                Some(_) => {}
+                None => all.push(shared.clone()),
+            }
+        }
+    }
+
     /// Returns true if the setting is not as it was before.
     ///
     /// # Errors

@@ -153,7 +153,10 @@ impl Taken {
         let _ = remove(&new);
         DirBuilder::new().mode(0o700).create(&new).with_context(|| new.display().to_string())?;
         let write = || {
-            let bytes = save::write_new(&new.join(SNAPSHOT_TRACE), &tracing, &ring, |_| Ok(()))?;
+            let bytes =
+                save::write_new(&new.join(SNAPSHOT_TRACE), &tracing, &[Arc::clone(&ring)], |_| {
+                    Ok(())
+                })?;
             let account = new.join(SNAPSHOT_FILE);
             fs::write(&account, serde_json::to_vec_pretty(fired)?)
                 .with_context(|| account.display().to_string())?;
@@ -170,6 +173,8 @@ impl Taken {
             gaps,
             is_stream: false,
             snapshots: Vec::new(),
+            buffer: None,
+            buffers: Vec::new(),
         })
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         for restored in lastwords_tracefs::restore(&folder, args.discard)? {
             for saved in restored.saved.iter().chain(&restored.snapshot) {
                 record::tell(saved);
+                saved.buffers.iter().for_each(record::tell);
                 say::line(format_args!(
                     "instance {}: saved {}",
                     restored.instance,

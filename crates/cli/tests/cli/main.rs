@@ -48,6 +48,7 @@ mod persistent;
 mod pipes;
 mod pods;
 mod record;
+mod record_buffers;
 mod record_choice;
 mod recovery;
 mod silent;

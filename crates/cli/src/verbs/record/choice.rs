@@ -2,84 +2,115 @@
 //! Their letters are trace-cmd's.
 
 use crate::say;
+use anyhow::ensure;
 use lastwords_render::missing::count;
 use lastwords_tracefs::Choice;
 
 const HEADING: &str = "Functions, processes, CPUs";
 
-/// Options that choose what the kernel's tracer records besides events.
+/// Options for all instances that choose processes.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = HEADING)]
+pub(super) struct ProcessOptions {
+    /// Record only COMMAND
+    ///
+    /// Without -c, that is only its first thread.
+    #[arg(help_heading = HEADING, short = 'F', long, requires = "command")]
+    only_command: bool,
+
+    /// With -F or -P, record also the children
+    ///
+    /// These are all processes and threads that the chosen ones start.
+    #[arg(help_heading = HEADING, short = 'c', long)]
+    children: bool,
+}
+
+impl ProcessOptions {
+    /// Returns true if only COMMAND is recorded.
+    pub(super) fn is_for_command(&self) -> bool {
+        self.only_command
+    }
+
+    /// Checks that `-c` has processes in some instance.
+    pub(super) fn check<'a>(
+        &self,
+        mut all: impl Iterator<Item = &'a ChoiceOptions>,
+    ) -> anyhow::Result<()> {
+        let has_processes = self.only_command || all.any(|choice| !choice.pids.is_empty());
+        ensure!(
+            !self.children || has_processes,
+            "-c: it adds the children of chosen processes: choose some by -P or -F"
+        );
+        Ok(())
+    }
+
+    /// Returns the choice of an instance for the plan.
+    pub(super) fn choice(&self, own: &ChoiceOptions) -> Choice {
+        let has_processes = self.only_command || !own.pids.is_empty();
+        Choice {
+            is_for_command: self.only_command,
+            children: self.children && has_processes,
+            ..own.choice()
+        }
+    }
+}
+
+/// Options that choose what the kernel's tracer records besides events.
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct ChoiceOptions {
     /// Trace only these functions: a name, a glob or :mod:MODULE
     ///
     /// This is for `-p function` and `-p function_graph`. The option may be given several times.
     /// /sys/kernel/tracing/available_filter_functions has all names.
-    #[arg(short = 'l', long = "function", value_name = "FUNCTION")]
+    #[arg(help_heading = HEADING, short = 'l', long = "function", value_name = "FUNCTION")]
     functions: Vec<String>,
 
     /// Do not trace these functions, even if -l names them
-    #[arg(short = 'n', long = "no-function", value_name = "FUNCTION")]
+    #[arg(help_heading = HEADING, short = 'n', long = "no-function", value_name = "FUNCTION")]
     no_functions: Vec<String>,
 
-    /// Let function_graph record only these functions and what they call
+    /// Let function_graph record only these functions and their calls
     ///
     /// The kernel has one list of them for all instances. It must be empty, and is emptied at the
     /// end.
-    #[arg(short = 'g', long = "graph-function", value_name = "FUNCTION")]
+    #[arg(help_heading = HEADING, short = 'g', long = "graph-function", value_name = "FUNCTION")]
     graph_functions: Vec<String>,
 
     /// Let function_graph record no deeper calls than N
     ///
     /// With 1, it records only where programs enter the kernel. The kernel has one limit for all
     /// instances, which is restored at the end.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(help_heading = HEADING, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_graph_depth: Option<u32>,
 
     /// Record only these threads, by their numbers
     ///
     /// A number of a process is that of its first thread. Each thread has a number of its own, in
     /// /proc/PID/task.
-    #[arg(short = 'P', long = "pid", value_name = "PID[,PID]...", value_delimiter = ',')]
+    #[arg(help_heading = HEADING, short = 'P', long = "pid", value_name = "PID[,PID]...", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pids: Vec<u32>,
 
-    /// Record only COMMAND
+    /// Record only these CPUs, a mask in hexadecimal digits; -1 is all
     ///
-    /// Without -c, that is only its first thread.
-    #[arg(short = 'F', long, requires = "command")]
-    only_command: bool,
-
-    /// With -F or -P, also record children and threads that they start
-    #[arg(short = 'c', long)]
-    children: bool,
-
-    /// Record only these CPUs: a hexadecimal mask, or -1 for all
-    ///
-    /// 3 is CPU 0 and 1.
-    #[arg(short = 'M', long, value_name = "MASK", allow_hyphen_values = true)]
+    /// 3 is the CPUs 0 and 1.
+    #[arg(help_heading = HEADING, short = 'M', long, value_name = "MASK", allow_hyphen_values = true)]
     cpumask: Option<String>,
 
-    /// Switch an option of the tracer on, or off by `no` before it
+    /// Switch an option of the tracer on; noOPTION switches it off
     ///
     /// /sys/kernel/tracing/options has all names. The option may be given several times. An option
     /// that all instances share is restored at the end.
-    #[arg(short = 'O', long = "option", value_name = "OPTION")]
+    #[arg(help_heading = HEADING, short = 'O', long = "option", value_name = "OPTION")]
     options: Vec<String>,
 
     /// Record the kernel's stack at each event
-    #[arg(short = 'T', long)]
+    #[arg(help_heading = HEADING, short = 'T', long)]
     stacktrace: bool,
 }
 
 impl ChoiceOptions {
-    /// Returns true if only COMMAND is recorded.
-    pub(super) fn is_for_command(&self) -> bool {
-        self.only_command
-    }
-
-    /// Returns the choice for the plan.
-    pub(super) fn choice(&self) -> Choice {
+    /// Returns the choice, but for the processes of all instances.
+    fn choice(&self) -> Choice {
         let stacks = self.stacktrace.then(|| "stacktrace".to_owned());
         Choice {
             functions: self.functions.clone(),
@@ -87,10 +118,9 @@ impl ChoiceOptions {
             graph_functions: self.graph_functions.clone(),
             graph_depth: self.max_graph_depth,
             pids: self.pids.clone(),
-            is_for_command: self.only_command,
-            children: self.children,
             cpus: self.cpumask.clone(),
             options: stacks.into_iter().chain(self.options.iter().cloned()).collect(),
+            ..Choice::default()
         }
     }
 

@@ -1,6 +1,7 @@
 //! Implements `record`: the kernel's own tracer, and with a command the applications that it runs,
 //! as one recording.
 
+mod buffers;
 mod choice;
 mod command;
 mod options;
@@ -11,7 +12,8 @@ use crate::exit::Outcome;
 use crate::progress::human_bytes;
 use crate::say;
 use anyhow::{Context, bail};
-use choice::ChoiceOptions;
+use buffers::BufferOptions;
+use choice::ProcessOptions;
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use command::Signals;
@@ -21,7 +23,6 @@ use lastwords_render::missing::count;
 use lastwords_stream::Address;
 use lastwords_trace::evidence::{Cause, Gap};
 use lastwords_tracefs::{DefinitionKind, Plan, Recording, Saved};
-use options::EventOptions;
 use sessions::Sessions;
 use snapshots::SnapshotOptions;
 use std::ffi::OsString;
@@ -57,13 +58,7 @@ and cleans up. The kernel's tracer needs root, or access to /sys/kernel/tracing.
 If a signal ends the recording, the exit status is not that of COMMAND, and COMMAND is sent SIGTERM if it still runs.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    events: EventOptions,
-
-    /// The kernel's tracer: function, function_graph, ...
-    ///
-    /// /sys/kernel/tracing/available_tracers has all names.
-    #[arg(short, long, value_name = "PLUGIN")]
-    plugin: Option<String>,
+    own: BufferOptions,
 
     /// Define and record a probe in the kernel
     ///
@@ -84,19 +79,6 @@ pub(crate) struct Args {
     /// EVENT is `NAME TYPE FIELD[; TYPE FIELD]...`.
     #[arg(long, value_name = "EVENT")]
     synthetic: Vec<String>,
-
-    /// The size of the ring of each CPU
-    ///
-    /// By default, it is 8M, or that of an instance that exists.
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    size: Option<u64>,
-
-    /// The clock of the events
-    ///
-    /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of
-    /// applications. By default, it is mono, or the clock of an instance that exists.
-    #[arg(short = 'C', long, value_name = "CLOCK")]
-    clock: Option<String>,
 
     /// A full ring discards new events, not the oldest ones
     #[arg(long)]
@@ -125,7 +107,7 @@ pub(crate) struct Args {
     flush: Option<Duration>,
 
     #[command(flatten)]
-    choice: ChoiceOptions,
+    processes: ProcessOptions,
 
     #[command(flatten)]
     snapshots: SnapshotOptions,
@@ -286,12 +268,12 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     let Some(plan) = plan else { return record_sessions(args, user) };
     // A signal that comes while settings are made ends the recording once it has begun.
     let mut signals = Signals::catch()?;
-    args.choice.tell_other_threads();
+    args.own.all().for_each(|own| own.choice.tell_other_threads());
     let mut recording = Recording::begin(plan)?;
     let sessions = send_sessions(args, user)?;
     let commands = Arc::new(AtomicBool::new(false));
     let tell_snapshot = args.snapshots.tell(recording.instance(), Arc::clone(&commands));
-    let (mut child, _pipe) = if args.choice.is_for_command() {
+    let (mut child, _pipe) = if args.processes.is_for_command() {
         let waiting = command::start_waiting(&args.command, user)?;
         waiting.iter().try_for_each(|waiting| recording.choose_process(waiting.pid()))?;
         recording.start(tell_snapshot)?;
@@ -329,6 +311,7 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     }
     let (saved, errors) = finished?;
     tell(&saved);
+    saved.buffers.iter().for_each(tell);
     tell_overwritten(args, &saved);
     if takes_snapshots && saved.snapshots.is_empty() {
         say::note("no trigger took a snapshot");
@@ -339,7 +322,7 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
         say::note(format_args!("both in one timeline: {shown}"));
     }
     let failed = failed || !errors.is_empty() || commands.load(Relaxed);
-    let lost = lost || saved.snapshots.iter().chain([&saved]).any(|saved| losses(saved).any);
+    let lost = lost || saved.all().any(|saved| losses(saved).any);
     Ok(outcome(args, status?.map(command::code), failed, lost))
 }
 
@@ -362,17 +345,19 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     // An instance that exists may have events enabled.
     let is_adopted = args.instance.as_deref().is_some_and(lastwords_tracefs::has_instance);
     let has_kernel = is_adopted
-        || !args.events.rules.is_empty()
-        || args.plugin.is_some()
+        || args.own.all().any(|own| !own.events.rules.is_empty() || own.plugin.is_some())
+        || !args.own.others.is_empty()
         || !definitions.is_empty();
     let has_sessions =
         matches!(args.output, Output::Receiver(_)) && (args.user || args.session.is_some());
     if !has_kernel && !has_sessions {
         bail!("nothing to record: name events with -e, a tracer with -p, or a probe");
     }
-    args.snapshots.check(&args.events.rules)?;
+    args.processes.check(args.own.all().map(|own| &own.choice))?;
+    let main = &args.own.main;
+    args.snapshots.check(&main.events.rules)?;
     if let Some(clock) =
-        args.clock.as_deref().filter(|clock| args.user && !SHARED_CLOCKS.contains(clock))
+        main.clock.as_deref().filter(|clock| args.user && !SHARED_CLOCKS.contains(clock))
     {
         bail!(
             "--user: the clock {clock} cannot be related to those of applications; use one of {}",
@@ -392,12 +377,13 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     }
     Ok(Some(Plan {
         instance: args.instance.clone(),
-        events: args.events.rules.clone(),
-        tracer: args.plugin.clone(),
-        choice: args.choice.choice(),
+        events: main.events.rules.clone(),
+        tracer: main.plugin.clone(),
+        choice: args.processes.choice(&main.choice),
+        buffers: args.own.buffers(&args.processes),
         definitions,
-        size: args.size,
-        clock: args.clock.clone(),
+        size: main.size,
+        clock: main.clock.clone(),
         discard: args.discard,
         stream: args.stream,
         receiver,
@@ -443,11 +429,12 @@ fn losses(saved: &Saved) -> Losses {
 
 /// Says how to keep more of a recording most of whose events were overwritten.
 fn tell_overwritten(args: &Args, saved: &Saved) {
-    let overwritten = losses(saved).overwritten.events;
-    if overwritten <= saved.events {
+    let is_most = |saved: &Saved| losses(saved).overwritten.events > saved.events;
+    if ![saved].into_iter().chain(&saved.buffers).any(is_most) {
         return;
     }
-    let fewer = match (&args.plugin, args.command.is_empty()) {
+    let tracer = args.own.all().find_map(|own| own.plugin.as_ref());
+    let fewer = match (tracer, args.command.is_empty()) {
         (Some(_), false) => "less (-F: only COMMAND; -l: only some functions)",
         (Some(_), true) => "less (-P: only some processes; -l: only some functions)",
         (None, false) => "less (-F: only COMMAND; -f: a filter of events)",
@@ -465,11 +452,16 @@ pub(crate) fn tell(saved: &Saved) {
         count(saved.cpus.len() as u64, "CPU"),
         human_bytes(saved.bytes),
     );
-    say::said(format_args!(
-        "{}: {events} of {cpus}, {size}; {}",
-        saved.path.display(),
-        losses(saved).words()
-    ));
+    let path = saved.path.display();
+    match &saved.buffer {
+        Some(name) => say::said(format_args!(
+            "{path}, instance {name}: {events} of {cpus}; {}",
+            losses(saved).words()
+        )),
+        None => {
+            say::said(format_args!("{path}: {events} of {cpus}, {size}; {}", losses(saved).words()))
+        }
+    }
     let place =
         saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());
     if let Some(place) = place {
@@ -509,6 +501,8 @@ mod tests {
                 gaps,
                 is_stream,
                 snapshots: Vec::new(),
+                buffer: None,
+                buffers: Vec::new(),
             })
             .words()
         };
