@@ -139,10 +139,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "lastwords record -e 'syscalls:*' --user -- ./shop",
                 "the kernel and the sessions of a command",
             ),
-            (
-                "lastwords record -p function_graph -g vfs_read -F -- ./shop",
-                "one function's calls in a command",
-            ),
+            ("lastwords record -p function -l 'vfs_*' -F -- ./shop", "some functions in a command"),
         ],
     ),
     (

@@ -107,7 +107,7 @@ pub(crate) struct Args {
     #[arg(long)]
     with_log: bool,
 
-    /// Print the BPF programs and maps in a kernel's memory, and what is in the maps
+    /// Print the BPF programs and maps of a kernel, with their contents
     ///
     /// These are the records of ring buffers that were not consumed, and the entries of arrays and
     /// hash tables, by the types that the map has. A record has no type; its bytes are printed.
