@@ -1,11 +1,12 @@
-//! Events that a recording defines: probes of kernel functions (kprobes), of user-space functions
-//! (uprobes), and synthetic events.
+//! Events that a recording defines: probes of kernel functions (kprobes, fprobes), tracepoints
+//! (tprobes), other events (eprobes) and user-space functions (uprobes), and synthetic events.
 //!
 //! They exist once for all instances, in the file `dynamic_events`. Probes get a group that no one
 //! else uses, so that exactly they can be removed again, also after the recorder was killed.
 
+use crate::elf;
 use crate::instance::Instance;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 /// The kind of a definition.
@@ -14,19 +15,40 @@ use serde::{Deserialize, Serialize};
 pub enum DefinitionKind {
     /// A probe in the kernel: `p:NAME SYMBOL[+OFFSET] [ARGS]` or `r:NAME SYMBOL [ARGS]`.
     Kprobe,
-    /// A probe in a program or library: `p:NAME PATH:OFFSET [ARGS]` or `r:NAME PATH:OFFSET [ARGS]`.
+    /// A probe in a program or library: `p:NAME PLACE [ARGS]` or `r:NAME PLACE [ARGS]`. PLACE is
+    /// `PATH:OFFSET`, `PATH:FUNCTION` or, for `p`, a static probe `PATH:PROVIDER:PROBE`.
     Uprobe,
+    /// A probe of a kernel function by ftrace: `[NAME] FUNCTION[%return] [ARGS]`.
+    Fprobe,
+    /// A probe of a tracepoint: `NAME TRACEPOINT [ARGS]`.
+    Tprobe,
+    /// An event that is made of another: `NAME SYSTEM.EVENT [ARGS] [if FILTER]`.
+    Eprobe,
     /// A synthetic event: `NAME FIELD; …`.
     Synthetic,
 }
 
 impl DefinitionKind {
-    /// Returns the file that a kernel has if it supports such definitions.
-    fn file(self) -> &'static str {
+    /// Returns a file of tracefs and a text in it that a kernel has if it supports such definitions.
+    fn support(self) -> (&'static str, &'static str) {
         match self {
-            Self::Kprobe => "kprobe_events",
-            Self::Uprobe => "uprobe_events",
-            Self::Synthetic => "synthetic_events",
+            Self::Kprobe => ("kprobe_events", ""),
+            Self::Uprobe => ("uprobe_events", ""),
+            Self::Synthetic => ("synthetic_events", ""),
+            Self::Fprobe => ("README", "\tf[:["),
+            Self::Tprobe => ("README", "\tt[:["),
+            Self::Eprobe => ("README", "\te[:["),
+        }
+    }
+
+    /// Returns the letter before the name, for kinds that have one alone.
+    fn letter(self) -> Option<&'static str> {
+        match self {
+            Self::Kprobe | Self::Uprobe => None,
+            Self::Synthetic => Some("s"),
+            Self::Fprobe => Some("f"),
+            Self::Tprobe => Some("t"),
+            Self::Eprobe => Some("e"),
         }
     }
 
@@ -35,6 +57,9 @@ impl DefinitionKind {
             Self::Kprobe => "--kprobe",
             Self::Uprobe => "--uprobe",
             Self::Synthetic => "--synthetic",
+            Self::Fprobe => "--fprobe",
+            Self::Tprobe => "--tprobe",
+            Self::Eprobe => "--eprobe",
         }
     }
 }
@@ -48,7 +73,7 @@ pub struct Definition {
     pub system: String,
     /// The name of the event.
     pub name: String,
-    /// The line for `dynamic_events`.
+    /// The line for `dynamic_events`; several for a static probe that is in several places.
     pub line: String,
 }
 
@@ -70,11 +95,15 @@ impl Definition {
         if head.contains('\n') || rest.contains('\n') || rest.is_empty() {
             bail!("{option} {text:?}: it must be one line: a name, and what the event is made of");
         }
-        if kind == DefinitionKind::Synthetic {
-            let name = head.strip_prefix("s:").unwrap_or(head);
+        if let Some(letter) = kind.letter() {
+            let own = head.strip_prefix(letter).and_then(|rest| rest.strip_prefix(':'));
+            let name = own.unwrap_or(head);
             check_name(option, name)?;
-            let (system, line) = ("synthetic".to_owned(), format!("s:{name} {rest}"));
-            return Ok(Self { kind, system, name: name.to_owned(), line });
+            let (system, line) = match kind {
+                DefinitionKind::Synthetic => ("synthetic", format!("{letter}:{name} {rest}")),
+                _ => (group, format!("{letter}:{group}/{name} {}", place_of(kind, rest))),
+            };
+            return Ok(Self { kind, system: system.to_owned(), name: name.to_owned(), line });
         }
         let (probe, name) =
             head.split_once(':').map_or((head, None), |(probe, name)| (probe, Some(name)));
@@ -98,19 +127,20 @@ impl Definition {
             }
             DefinitionKind::Uprobe if !is_path => {
                 bail!(
-                    "{option} {text:?}: the place is /PATH:OFFSET; a function of the kernel is given by --kprobe"
+                    "{option} {text:?}: the place is /PATH:FUNCTION, /PATH:OFFSET or /PATH:PROVIDER:PROBE; a function of the kernel is given by --kprobe"
                 )
             }
             _ => {}
         }
         let name = name.map_or_else(|| format!("probe_{number}"), str::to_owned);
         check_name(option, &name)?;
-        Ok(Self {
-            kind,
-            system: group.to_owned(),
-            line: format!("{probe}:{group}/{name} {rest}"),
-            name,
-        })
+        let places = match kind {
+            DefinitionKind::Uprobe => offsets(probe, rest).with_context(|| option)?,
+            _ => vec![rest.to_owned()],
+        };
+        let line = |place: &String| format!("{probe}:{group}/{name} {place}");
+        let line = places.iter().map(line).collect::<Vec<_>>().join("\n");
+        Ok(Self { kind, system: group.to_owned(), name, line })
     }
 
     /// Checks that the kernel has such definitions, and that no event has the name of a synthetic
@@ -119,9 +149,14 @@ impl Definition {
     /// # Errors
     /// The kernel lacks them, or the name is taken.
     pub(crate) fn check(&self, top: &Instance) -> anyhow::Result<()> {
-        let (option, file) = (self.kind.option(), self.kind.file());
-        if !top.path().join(file).exists() {
-            bail!("{option}: this kernel was built without {file}");
+        let (option, (file, text)) = (self.kind.option(), self.kind.support());
+        let has = match text {
+            "" => top.path().join(file).exists(),
+            text => top.read(file).is_ok_and(|help| help.contains(text)),
+        };
+        if !has {
+            let what = if text.is_empty() { file } else { "such probes" };
+            bail!("{option}: this kernel was built without {what}");
         }
         if self.exists(top)? {
             bail!("{option}: an event {}:{} exists; choose another name", self.system, self.name);
@@ -134,7 +169,10 @@ impl Definition {
     /// # Errors
     /// The kernel refuses it.
     pub(crate) fn add(&self, top: &Instance) -> anyhow::Result<()> {
-        top.write("dynamic_events", &self.line).with_context(|| self.kind.option())
+        let mut lines = self.line.lines();
+        lines
+            .try_for_each(|line| top.write("dynamic_events", line))
+            .with_context(|| self.kind.option())
     }
 
     /// Removes the event if it exists, and returns whether it did. A synthetic event has no group
@@ -163,6 +201,44 @@ impl Definition {
         let (system, name) = name.split_once('/').unwrap_or(("synthetic", name));
         system == self.system && name == self.name
     }
+}
+
+/// Returns the place of a probe that has a letter of its own, as the kernel reads it: the event of
+/// an eprobe is `SYSTEM.EVENT` there, and everywhere else `SYSTEM:EVENT`.
+fn place_of(kind: DefinitionKind, text: &str) -> String {
+    let (place, args) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));
+    match kind {
+        DefinitionKind::Eprobe => format!("{}{args}", place.replace(':', ".")),
+        _ => text.to_owned(),
+    }
+}
+
+/// Returns the text of a uprobe with the offset in the file of its function, or for each place of
+/// its static probe. Other texts are left as they are.
+fn offsets(probe: &str, text: &str) -> anyhow::Result<Vec<String>> {
+    let (place, args) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));
+    let Some((path, what)) = place.rsplit_once(':') else { return Ok(vec![text.to_owned()]) };
+    if what.starts_with(|c: char| c.is_ascii_digit()) {
+        return Ok(vec![text.to_owned()]);
+    }
+    let is_file = |path: &str| std::path::Path::new(path).is_file();
+    if let Some((file, provider)) = path.rsplit_once(':').filter(|(file, _)| is_file(file)) {
+        ensure!(probe.starts_with('p'), "{place}: a static probe has no return: begin with p:NAME");
+        let places = elf::usdt(file.as_ref(), provider, what)?;
+        let line = |place: &elf::Place| match place.semaphore {
+            Some(counter) => format!("{file}:{:#x}({counter:#x}){args}", place.offset),
+            None => format!("{file}:{:#x}{args}", place.offset),
+        };
+        return Ok(places.iter().map(line).collect());
+    }
+    let (name, more) = what.split_once('+').unwrap_or((what, "0"));
+    let more = match more.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => more.parse(),
+    };
+    let more = more.with_context(|| format!("{place}: behind + is no offset"))?;
+    let offset = elf::function(path.as_ref(), name)?.saturating_add(more);
+    Ok(vec![format!("{path}:{offset:#x}{args}")])
 }
 
 fn check_name(option: &str, name: &str) -> anyhow::Result<()> {
@@ -202,6 +278,21 @@ mod tests {
             line(DefinitionKind::Synthetic, "lat u64 t; int cpu").unwrap(),
             "s:lat u64 t; int cpu"
         );
+        for (kind, text, expected) in [
+            (
+                DefinitionKind::Fprobe,
+                "got vfs_read%return $retval",
+                "f:lw_7/got vfs_read%return $retval",
+            ),
+            (DefinitionKind::Tprobe, "t:sw sched_switch preempt", "t:lw_7/sw sched_switch preempt"),
+            (
+                DefinitionKind::Eprobe,
+                "sw sched:sched_switch p=$prev_pid:s32",
+                "e:lw_7/sw sched.sched_switch p=$prev_pid:s32",
+            ),
+        ] {
+            assert_eq!(line(kind, text).unwrap(), expected);
+        }
         for wrong in [
             "p:g/opened do_exit",
             "-:opened x",

@@ -34,6 +34,7 @@ mod check;
 mod choice;
 mod definitions;
 mod drain;
+mod elf;
 mod error;
 mod events;
 mod firings;

@@ -50,6 +50,7 @@ mod pods;
 mod record;
 mod record_buffers;
 mod record_choice;
+mod record_probes;
 mod recovery;
 mod silent;
 mod sparse;

@@ -69,10 +69,29 @@ pub(crate) struct Args {
 
     /// Define and record a probe in a program or library
     ///
-    /// PROBE is `p:NAME /PATH:OFFSET [ARGS]`, or `r:NAME /PATH:OFFSET [ARGS]` at the return of the
-    /// function.
+    /// PROBE is `p:NAME /PATH:FUNCTION [ARGS]`, or `r:NAME /PATH:FUNCTION [ARGS]` at the return of the
+    /// function. In place of FUNCTION, an offset in the file is possible, and for `p` a static probe
+    /// (USDT), PROVIDER:PROBE.
     #[arg(long, value_name = "PROBE")]
     uprobe: Vec<String>,
+
+    /// Define and record a probe of a kernel function by ftrace, which costs less than --kprobe
+    ///
+    /// PROBE is `NAME FUNCTION [ARGS]`, or `NAME FUNCTION%return [ARGS]`.
+    #[arg(long, value_name = "PROBE")]
+    fprobe: Vec<String>,
+
+    /// Define and record a probe of a tracepoint: its arguments as they are passed
+    ///
+    /// PROBE is `NAME TRACEPOINT [ARGS]`.
+    #[arg(long, value_name = "PROBE")]
+    tprobe: Vec<String>,
+
+    /// Define and record an event with fields that are read through those of another
+    ///
+    /// PROBE is `NAME SYSTEM:EVENT [ARGS] [if FILTER]`.
+    #[arg(long, value_name = "PROBE")]
+    eprobe: Vec<String>,
 
     /// Define and record a synthetic event
     ///
@@ -339,6 +358,9 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     let definitions = [
         of(DefinitionKind::Kprobe, &args.kprobe),
         of(DefinitionKind::Uprobe, &args.uprobe),
+        of(DefinitionKind::Fprobe, &args.fprobe),
+        of(DefinitionKind::Tprobe, &args.tprobe),
+        of(DefinitionKind::Eprobe, &args.eprobe),
         of(DefinitionKind::Synthetic, &args.synthetic),
     ]
     .concat();
