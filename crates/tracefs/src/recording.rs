@@ -32,6 +32,9 @@ const STREAM_AT: &str = "25";
 /// Bytes of the ring of each CPU by default.
 const SIZE: u64 = 8 << 20;
 
+/// A thread that reads one CPU's ring, and how it ended.
+type Reader = JoinHandle<(Drain, anyhow::Result<()>)>;
+
 /// A recording that was set up. If it is dropped, all that it added is removed and nothing is
 /// saved.
 pub struct Recording {
@@ -43,7 +46,7 @@ pub struct Recording {
     /// The events that were enabled when the recording began.
     enabled: BTreeSet<String>,
     /// A thread for each CPU of each instance, which is given by its position.
-    streams: Vec<(usize, JoinHandle<(Drain, anyhow::Result<()>)>)>,
+    streams: Vec<(usize, Reader)>,
     /// Threads end when this is dropped.
     running: Option<OwnedFd>,
     /// A thread has failed.
