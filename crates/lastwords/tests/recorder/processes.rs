@@ -473,6 +473,7 @@ fn a_process_in_another_pid_namespace() {
     let handle = Handle::open(&path).expect("it opens");
     handle.enable_snapshots().expect("enabled");
     handle.snapshot(lastwords::snapshot::Rings::All).expect("taken");
+    wait_for("events behind the snapshot", || !numbers(&path).is_empty());
     handle.rule(&RuleSpec::disable("*")).expect("disabled");
     let newest = || numbers(&path).last().copied();
     wait_for("silence", || {

@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROBE")]
     uprobe: Vec<String>,
 
-    /// Define and record a probe of a kernel function by ftrace, which costs less than --kprobe
+    /// Define and record a probe of a function, cheaper than --kprobe
     ///
     /// PROBE is `NAME FUNCTION [ARGS]`, or `NAME FUNCTION%return [ARGS]`.
     #[arg(long, value_name = "PROBE")]
