@@ -73,7 +73,9 @@ fn several_instances_are_in_one_file() {
         let kinds: Vec<_> = found.keys().map(|(instance, event)| (&**instance, &**event)).collect();
         let mut expected =
             vec![("", "sched_process_exit"), (ONE, "sys_enter_kill"), (TWO, "sched_process_exec")];
-        expected.retain(|(instance, event)| !instance.is_empty() || found.contains_key(&key("", event)));
+        expected.retain(|(instance, event)| {
+            !instance.is_empty() || found.contains_key(&key("", event))
+        });
         assert_eq!(kinds, expected);
         // The account names each instance, and ours reads the same events.
         for (name, event) in [(ONE, "sys_kill("), (TWO, "sched_process_exec:")] {
