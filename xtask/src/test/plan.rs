@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How long a run takes on two slow cores, with the builds of an empty `target`.
+/// How long a run takes on two cores, with the builds of an empty `target`.
 const ALL: &str = "on two cores, builds included, the gate takes about 15 minutes, and all steps take about two hours";
 
 /// Seconds that each step took when it last passed here.
@@ -119,7 +119,7 @@ mod tests {
         assert!(expected(&["fmt", "test"], &times).ends_with("they took 11 min."));
         assert!(
             expected(&["fmt", "lab"], &times)
-                .contains("they took 2 s. No time is known of: lab; on two slow cores")
+                .contains("they took 2 s. No time is known of: lab; on two cores")
         );
         assert!(expected(&["lab"], &times).contains("None of them has passed here yet"));
     }
