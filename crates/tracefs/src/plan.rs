@@ -18,9 +18,9 @@ pub struct Buffer {
     pub tracer: Option<String>,
     /// The functions, processes, CPUs and options.
     pub choice: Choice,
-    /// Bytes of the ring of each CPU, as [`Plan::size`].
+    /// Bytes of the ring of each CPU, as that of a [`Plan`].
     pub size: Option<u64>,
-    /// The clock, as [`Plan::clock`].
+    /// The clock, as that of a [`Plan`].
     pub clock: Option<String>,
 }
 
