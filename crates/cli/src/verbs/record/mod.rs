@@ -81,13 +81,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROBE")]
     fprobe: Vec<String>,
 
-    /// Define and record a probe of a tracepoint: its arguments as they are passed
+    /// Define and record a probe of a tracepoint, with its arguments
     ///
     /// PROBE is `NAME TRACEPOINT [ARGS]`.
     #[arg(long, value_name = "PROBE")]
     tprobe: Vec<String>,
 
-    /// Define and record an event with fields that are read through those of another
+    /// Define and record an event whose fields are those of another
     ///
     /// PROBE is `NAME SYSTEM:EVENT [ARGS] [if FILTER]`.
     #[arg(long, value_name = "PROBE")]
