@@ -132,7 +132,8 @@ fn times(rows: usize) -> TimestampMicrosecondBuilder {
 pub(crate) struct Nulls(Vec<ArrayRef>);
 
 impl Nulls {
-    fn of(&mut self, kind: &DataType, rows: usize) -> ArrayRef {
+    /// Returns the column without values of this type and number of rows.
+    fn column(&mut self, kind: &DataType, rows: usize) -> ArrayRef {
         let is_known = |own: &&ArrayRef| own.data_type() == kind && own.len() >= rows;
         if let Some(known) = self.0.iter().find(is_known) {
             return known.slice(0, rows);
@@ -153,7 +154,7 @@ impl Nulls {
         kind: &DataType,
         rows: usize,
     ) -> Result<ArrayRef, ArrowError> {
-        if builder.is_empty() { Ok(self.of(kind, rows)) } else { builder.finish(rows) }
+        if builder.is_empty() { Ok(self.column(kind, rows)) } else { builder.finish(rows) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is in a map.
+//! Reads the entries and records of a map.
 
 use crate::map::Map;
 use crate::value::Value;

@@ -57,7 +57,7 @@ pub struct Bpf<'k> {
     pub programs: Vec<Program>,
     /// The maps, by id.
     pub maps: Vec<Map>,
-    /// What is missing of the lists, and of the contents that were read.
+    /// Losses in the lists, and in the contents that were read.
     pub evidence: Evidence,
 }
 

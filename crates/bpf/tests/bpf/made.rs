@@ -21,7 +21,7 @@ const SLOTS: u64 = 40;
 const SLOT_COUNT: u64 = 64;
 /// Where CPUs have their copies of what is at 0 and above.
 pub(crate) const PER_CPU: [u64; 2] = [0xffff_8880_4000_0000, 0xffff_8880_4100_0000];
-/// What the next object is put at.
+/// Address of the first object.
 const HEAP: u64 = 0xffff_8880_0000_0000;
 /// Offsets in a ring.
 pub(crate) const CONSUMER: u64 = 0x1000;

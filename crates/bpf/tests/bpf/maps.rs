@@ -155,7 +155,7 @@ fn hash_tables_and_their_damage() {
     let (made, entries, buckets) =
         table(&[(0, 7, 70), (2, 8, 80), (2, 9, 90), (2, 10, 100), (3, 11, 110)]);
     assert_eq!(values(&made), (vec![70, 80, 90, 100, 110], Vec::new()));
-    // What follows a hole in a list is lost, and nothing else.
+    // A hole in a list costs the entries behind it, and nothing else.
     let mut holed = made.clone();
     holed.memory.drop(entries[2]);
     let (found, gaps) = values(&holed);

@@ -162,7 +162,7 @@ fn a_data_set_with_other_columns() {
     assert_eq!(parts(&place, "events"), [] as [PathBuf; 0]);
 }
 
-/// What a newer version has written is not read by half, and nothing is added beside it.
+/// A data set of a newer version is refused whole, and nothing is added to it.
 #[test]
 fn a_data_set_of_a_newer_version_is_refused() {
     let place = Place::new();

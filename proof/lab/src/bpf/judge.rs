@@ -15,7 +15,7 @@ const DISCARDED: u64 = 3;
 /// A record: position, state, length, and its bytes as hexadecimal digits.
 type Record = (u64, String, u64, String);
 
-/// What the guest's program printed.
+/// The truth, which the guest's program printed.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Truth {
     /// Name, id, sizes of key and value, entries.
