@@ -126,8 +126,7 @@ fn put_span(
             span_text::show(&site.span_head, words, len, room)
         });
         let shown = listed.or_else(|| Some(span_text::show(&open()?.span_head, &[], 0, room)))?;
-        let (len, is_changed) = shown;
-        Some(Shown { len, id: key, is_changed })
+        Some(Shown::new(shown, key))
     });
 }
 
@@ -140,8 +139,7 @@ fn show_innermost(room: &mut ShownRoom) -> Option<Shown> {
         span_text::show_listed(words, len, room)
     });
     let shown = listed.or_else(|| Some(span_text::show(&known?.site.span_head, &[], 0, room)))?;
-    let (len, is_changed) = shown;
-    Some(Shown { len, id: key, is_changed })
+    Some(Shown::new(shown, key))
 }
 
 /// Returns the site of new spans from the callsite.

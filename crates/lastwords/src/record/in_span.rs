@@ -32,6 +32,15 @@ pub(crate) struct Shown {
     pub(crate) is_changed: bool,
 }
 
+#[cfg(feature = "tracing")]
+impl Shown {
+    /// Notes what was written of a span: the bytes of the text, and whether NULs were replaced.
+    #[inline]
+    pub(crate) fn new((len, is_changed): (usize, bool), id: u64) -> Self {
+        Self { len, id, is_changed }
+    }
+}
+
 /// Writes the text of the span in which this thread is, without NULs; none if the text is not
 /// known. Async-signal-safe.
 pub(crate) type Show = fn(&mut ShownRoom) -> Option<Shown>;
