@@ -131,6 +131,13 @@ impl Input {
         Self { inputs: vec![word.to_owned()], snapshot, ..Self::default() }
     }
 
+    /// Returns the input for a file in which these runs of a machine's memory are.
+    #[cfg(feature = "guests")]
+    pub(crate) fn of_memory(path: &str, runs: Vec<open::RawRun>) -> Self {
+        let memory = Memory::of_runs(runs);
+        Self { inputs: vec![path.to_owned()], memory, budget: 1, ..Self::default() }
+    }
+
     /// Returns the same options for another input.
     #[cfg(feature = "arrow")]
     pub(crate) fn only(&self, input: &str) -> Self {

@@ -10,7 +10,8 @@ pub(crate) struct Memory {
     /// The file is raw physical memory
     ///
     /// Its physical addresses are found by a search, or given as ADDRESS+LENGTH of each run, in
-    /// the order of the file.
+    /// the order of the file, or ADDRESS+LENGTH@OFFSET. The memory of a guest is in its emulator's
+    /// /proc/PID/mem.
     #[arg(long, value_name = "RUN,...", num_args = 0..=1, require_equals = true, value_delimiter = ',', help_heading = "Kernel memory", conflicts_with = "split")]
     raw: Option<Vec<RawRun>>,
 
@@ -44,6 +45,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Returns the options for a file in which these runs of physical memory are.
+    #[cfg(feature = "guests")]
+    pub(crate) fn of_runs(runs: Vec<RawRun>) -> Self {
+        Self { raw: Some(runs), ..Self::default() }
+    }
+
     /// Refuses these options if no input is a kernel's memory.
     pub(crate) fn refuse(&self) -> anyhow::Result<()> {
         let given = [

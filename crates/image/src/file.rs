@@ -41,8 +41,16 @@ impl Backing {
                 .map_or(Ok(()), |what| Err(Error::io(&name, 0, &std::io::Error::other(what))))?;
         }
         let file = Self::from_file(file, &name)?;
-        budget.admit(file.stored());
+        if !file.is_endless() {
+            budget.admit(file.stored());
+        }
         Ok(file)
+    }
+
+    /// Returns true for the memory of a process, which has no end. Nothing was admitted to the
+    /// budget for it.
+    pub(crate) fn is_endless(&self) -> bool {
+        self.len == u64::MAX
     }
 
     /// Wraps the open `/proc/PID/mem` of a process. It has no end.
@@ -64,8 +72,11 @@ impl Backing {
             ));
         }
         // Seeking finds the end of block devices too.
-        let len = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(name, 0, &e))?;
-        Ok(Self { file, len, name: name.into(), flattened: None, pages: None })
+        match file.seek(SeekFrom::End(0)) {
+            Ok(len) => Ok(Self { file, len, name: name.into(), flattened: None, pages: None }),
+            Err(_) if is_of_proc(&file) => Ok(Self::of_memory(file, name)),
+            Err(error) => Err(Error::io(name, 0, &error)),
+        }
     }
 
     /// Opens the file inside a flattened stream.
@@ -81,7 +92,7 @@ impl Backing {
     /// their memory changes while it is read.
     pub(crate) fn cached(mut self) -> Self {
         let is_file = self.file.metadata().is_ok_and(|data| data.is_file());
-        let is_of_proc = self.is_of_proc();
+        let is_of_proc = is_of_proc(&self.file);
         // The memory of a crashed kernel does not change.
         if is_file && (!is_of_proc || &*self.name == "/proc/vmcore") {
             self.pages = Some(Box::new(Pages::new()));
@@ -94,14 +105,10 @@ impl Backing {
     pub(crate) fn stored(&self) -> u64 {
         let len = self.flattened.as_ref().map_or(self.len, |flattened| flattened.stream.len);
         match self.file.metadata() {
-            Ok(data) if data.is_file() && !self.is_of_proc() => lastwords_bytes::stored(&data),
+            Ok(data) if data.is_file() && !is_of_proc(&self.file) => lastwords_bytes::stored(&data),
             // A device has no holes. A file of /proc has no blocks.
             _ => len,
         }
-    }
-
-    fn is_of_proc(&self) -> bool {
-        fstatfs(&self.file).map_or(true, |system| system.f_type == PROC_SUPER_MAGIC)
     }
 
     /// Fills `buf` from `offset` on.
@@ -139,6 +146,10 @@ impl Backing {
             Err(_) => offset,
         }
     }
+}
+
+fn is_of_proc(file: &File) -> bool {
+    fstatfs(file).map_or(true, |system| system.f_type == PROC_SUPER_MAGIC)
 }
 
 #[cfg(test)]

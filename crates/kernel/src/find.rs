@@ -224,8 +224,9 @@ pub fn raw(
 
 /// Possible layouts of RAM in a file of `len` bytes without gaps.
 fn maps(info: &VmcoreInfo, len: u64) -> Vec<Vec<RawRange>> {
-    /// x86 machines have RAM up to one of these addresses, and the rest from 4 GiB on.
-    const LOW_ENDS: [u64; 4] = [0xc000_0000, 0x8000_0000, 0xe000_0000, 0xb000_0000];
+    /// x86 machines have RAM up to one of these addresses, and the rest from 4 GiB on; the third is
+    /// of Firecracker, whose snapshots of memory are such files.
+    const LOW_ENDS: [u64; 5] = [0xc000_0000, 0x8000_0000, 0xd000_0000, 0xe000_0000, 0xb000_0000];
     const HIGH: u64 = 1 << 32;
     let start = info.number("PHYS_OFFSET").map(i64::cast_unsigned);
     let one = start.map(|address| vec![RawRange { address, len, offset: 0 }]);

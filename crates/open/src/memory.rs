@@ -6,6 +6,7 @@ use lastwords_image::vmcore::RawRange;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use lastwords_kernel::{Kernel, Sources, btf};
 use lastwords_lttng::kernel::ModuleTypes;
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -99,13 +100,16 @@ pub(super) fn given(option: &str, path: &Path) -> String {
     format!("{option} {}", path.display())
 }
 
-/// A run of physical memory in a raw file, as a person writes it: `ADDRESS+LENGTH`.
+/// A run of physical memory in a raw file, as a person writes it: `ADDRESS+LENGTH` or
+/// `ADDRESS+LENGTH@OFFSET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRun {
     /// The first physical address.
     pub address: u64,
     /// The length in bytes.
     pub len: u64,
+    /// The offset of the first byte in the file; none if the run follows the one before it.
+    pub offset: Option<u64>,
 }
 
 impl FromStr for RawRun {
@@ -116,23 +120,35 @@ impl FromStr for RawRun {
             Some(digits) => u64::from_str_radix(digits, 16).ok(),
             None => text.parse().ok(),
         };
-        let pair = text.split_once('+').and_then(|(address, len)| number(address).zip(number(len)));
+        let (run, offset) = match text.split_once('@') {
+            Some((run, offset)) => (run, number(offset).map(Some)),
+            None => (text, Some(None)),
+        };
+        let pair = run.split_once('+').and_then(|(address, len)| number(address).zip(number(len)));
         let pair = pair.filter(|(_, len)| *len > 0);
-        pair.map(|(address, len)| Self { address, len }).ok_or_else(|| {
-            format!("{text}: not two numbers of 64 bits, or no bytes: give ADDRESS+LENGTH, for example 0x40000000+0x10000000")
+        let run = pair.zip(offset).map(|((address, len), offset)| Self { address, len, offset });
+        run.ok_or_else(|| {
+            format!("{text}: not numbers of 64 bits, or no bytes: give ADDRESS+LENGTH or ADDRESS+LENGTH@OFFSET, for example 0x40000000+0x10000000")
         })
     }
 }
 
+impl fmt::Display for RawRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}+{:#x}", self.address, self.len)?;
+        self.offset.map_or(Ok(()), |offset| write!(f, "@{offset:#x}"))
+    }
+}
+
 impl RawRun {
-    /// Returns the ranges of a raw file in which these runs follow each other without a gap.
+    /// Returns the ranges of a raw file. Runs without an offset follow the one before them.
     #[must_use]
     pub fn ranges(runs: &[Self]) -> Vec<RawRange> {
-        let mut offset = 0u64;
+        let mut next = 0u64;
         let range = |run: &Self| {
-            let range = RawRange { address: run.address, len: run.len, offset };
-            offset = offset.saturating_add(run.len);
-            range
+            let offset = run.offset.unwrap_or(next);
+            next = offset.saturating_add(run.len);
+            RawRange { address: run.address, len: run.len, offset }
         };
         runs.iter().map(range).collect()
     }
@@ -206,15 +222,17 @@ mod tests {
 
     #[test]
     fn runs() {
-        assert_eq!("0x1000+4096".parse(), Ok(RawRun { address: 4096, len: 4096 }));
-        assert!("0x1000".parse::<RawRun>().is_err());
-        assert!("a+b".parse::<RawRun>().is_err());
-        assert!("1+0".parse::<RawRun>().is_err());
-        let runs = [RawRun { address: 0, len: 9 }, RawRun { address: 64, len: 7 }];
-        let expected = [
-            RawRange { address: 0, len: 9, offset: 0 },
-            RawRange { address: 64, len: 7, offset: 9 },
-        ];
+        for wrong in ["0x1000", "a+b", "1+0", "1+2@", "1+2@x", "1@2"] {
+            assert!(wrong.parse::<RawRun>().is_err(), "{wrong}");
+        }
+        for run in ["0x40+0x7", "0x40+0x7@0x1000"] {
+            assert_eq!(run.parse::<RawRun>().expect("a run").to_string(), run);
+        }
+        let runs: Vec<RawRun> = ["0+9", "0x40+7", "200+4096@0x1000", "0x2000+1"]
+            .map(|run| run.parse().expect("a run"))
+            .into();
+        let expected = [(0, 9, 0), (64, 7, 9), (200, 4096, 4096), (8192, 1, 8192)]
+            .map(|(address, len, offset)| RawRange { address, len, offset });
         assert_eq!(RawRun::ranges(&runs), expected);
     }
 }

@@ -47,6 +47,7 @@ mod scenario;
 pub mod static_build;
 pub mod texts;
 mod units;
+mod watch_guest;
 mod why;
 mod wide;
 
@@ -184,6 +185,7 @@ const OTHERS: &[Other] = &[
     Other { name: bpf::NAME, what: bpf::WHAT, run: bpf::run },
     Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },
     Other { name: confined::SYSTEMD, what: confined::OF_SYSTEMD, run: confined::systemd },
+    Other { name: watch_guest::NAME, what: watch_guest::WHAT, run: watch_guest::run },
     Other { name: why::NAME, what: why::WHAT, run: why::run },
     Other { name: confined::SELINUX, what: confined::OF_SELINUX, run: confined::selinux },
 ];

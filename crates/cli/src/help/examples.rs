@@ -231,6 +231,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "watch-guest",
+        &[
+            ("lastwords watch-guest qmp.sock -o crash", "wait for the guest's panic"),
+            ("lastwords watch-guest qmp.sock -o crash --now", "read its memory at once"),
+        ],
+    ),
+    (
         "snapshot",
         &[
             ("lastwords snapshot enable shop", "allocate the spare rings, once"),

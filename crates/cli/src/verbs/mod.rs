@@ -28,6 +28,8 @@ mod snapshot;
 mod top;
 mod trigger;
 mod view;
+#[cfg(feature = "guests")]
+mod watch_guest;
 mod why;
 
 use crate::exit::Outcome;
@@ -84,6 +86,13 @@ pub(crate) enum Verb {
     ///
     /// Each stream becomes a trace.dat file, or the folder of a session.
     Receive(receive::Args),
+    /// Recover the traces of a guest of QEMU when it panics, from its memory
+    ///
+    /// Nothing is needed in the guest: no crash kernel, no agent. The memory is read from the file
+    /// that QEMU shares (memory-backend-file), or else from QEMU's own memory, which needs the
+    /// rights to trace it.
+    #[cfg(feature = "guests")]
+    WatchGuest(watch_guest::Args),
     /// Save the trace of a `record` that was killed, and clean up the kernel's tracer
     Restore(restore::Args),
     /// List sessions, live and left over
@@ -155,6 +164,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Diff(args) => diff::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Receive(args) => receive::run(&args),
+        #[cfg(feature = "guests")]
+        Verb::WatchGuest(args) => watch_guest::run(&args),
         Verb::Restore(args) => restore::run(&args),
         Verb::List(args) => list::run(&args),
         Verb::Top(args) => top::run(&args),

@@ -161,6 +161,21 @@ fn write(
     Ok((Facts { strict, losses, worst_failure, failed, nothing }.outcome(), !failed))
 }
 
+/// Writes each trace of an input into a folder, as `recover` does.
+///
+/// # Errors
+/// Same as those of `recover`.
+#[cfg(feature = "guests")]
+pub(crate) fn from(
+    input: Input,
+    output: &Path,
+    to: Option<Format>,
+    force: bool,
+) -> anyhow::Result<Outcome> {
+    let common = Common { input, to, force, ..Common::default() };
+    run(&Args { common, output: output.to_owned(), ..Args::default() })
+}
+
 /// Prepares the folder into which [`snapshot_of`] writes.
 ///
 /// # Errors

@@ -188,14 +188,22 @@ pub struct RawRange {
 }
 
 /// Opens a file of raw memory. Such a file has neither a magic nor a memory map; without `map`, the
-/// whole file is RAM from address 0 on.
+/// whole file is RAM from address 0 on. `/proc/PID/mem`, which has a guest's memory, has no end and
+/// needs a map.
 ///
 /// # Errors
 /// The path cannot be read.
 pub fn open_raw(path: &Path, map: &[RawRange], budget: &Budget) -> Result<Physical, Error> {
     let file = Backing::open(path, true, budget)?;
     let whole = [RawRange { address: 0, len: file.len, offset: 0 }];
-    let map = if map.is_empty() { &whole } else { map };
+    let map = match map {
+        [] if file.is_endless() => return Err(Error::io(&file.name, 0, &needs_map())),
+        [] => &whole,
+        map => map,
+    };
+    if file.is_endless() {
+        budget.admit(map.iter().map(|run| run.len).fold(0, u64::saturating_add));
+    }
     let segment = |r: &RawRange| {
         let held = r.len.min(file.len.saturating_sub(r.offset));
         let (address, len, offset) = (r.address, r.len, r.offset);
@@ -215,6 +223,12 @@ pub fn open_raw(path: &Path, map: &[RawRange], budget: &Budget) -> Result<Physic
         cpus: Vec::new(),
         notes: Vec::new(),
     })
+}
+
+fn needs_map() -> std::io::Error {
+    std::io::Error::other(
+        "the memory of a process: give the places of a guest's memory in it, ADDRESS+LENGTH@OFFSET",
+    )
 }
 
 /// Opens the files of one split dump (`makedumpfile --split`), in any order; each file may be

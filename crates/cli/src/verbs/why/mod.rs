@@ -33,7 +33,7 @@ const EVENTS: u64 = 5;
 const CRASHES: &str = "crash";
 
 /// The arguments of `why`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(
     override_usage = "lastwords why [OPTIONS] <INPUT>...\n       lastwords why [OPTIONS] --pid <PID>"
 )]
@@ -138,6 +138,17 @@ struct Next {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let outside = outside::read(args.kernel_log.as_deref(), args.cgroup.as_deref())?;
     args.input.read(Search::Late, |traces| explain(args, &traces, &outside))
+}
+
+/// Prints the page of an input. The log of the running kernel is not looked at: the input is
+/// another machine.
+///
+/// # Errors
+/// The input cannot be read.
+#[cfg(feature = "guests")]
+pub(crate) fn print(input: Input) -> anyhow::Result<Outcome> {
+    let args = Args { input, ..Args::default() };
+    args.input.read(Search::Late, |traces| explain(&args, &traces, &Outside::default()))
 }
 
 fn explain(args: &Args, traces: &Traces, outside: &Outside) -> anyhow::Result<Outcome> {
