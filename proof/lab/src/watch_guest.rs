@@ -17,8 +17,10 @@ use super::{Arch, DISK_MODULES, QEMU_MODULES, Setup, TRUTH, dump, guest_base, li
 pub(super) const NAME: &str = "watch-guest";
 pub(super) const WHAT: &str = "watch-guest reads the memory of guests that panic, in a file and in QEMU; the dump made afterwards has the same";
 
-/// Places of a guest's memory: a name, megabytes, and QEMU's options.
-const PLACES: [(&str, u32, fn(&Path) -> Vec<String>); 3] =
+/// A place of a guest's memory: its name, megabytes, and QEMU's options.
+type Place = (&'static str, u32, fn(&Path) -> Vec<String>);
+
+const PLACES: [Place; 3] =
     [("file", 512, of_file), ("anonymous", 512, |_| Vec::new()), ("large", 5120, of_descriptor)];
 /// Until the traces are written, after the panic.
 const WRITTEN: Duration = Duration::from_secs(300);
@@ -44,7 +46,7 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
 /// Kills a guest in one place, and judges what was recovered of it.
 fn one(
     setup: &Setup<'_>,
-    (place, memory, options): (&str, u32, fn(&Path) -> Vec<String>),
+    (place, memory, options): Place,
     initramfs: &Path,
     folder: &Path,
     rows: &mut Rows,

@@ -177,6 +177,12 @@ const GUESTS: &[Step] = &[
         "lab --kernel 6.12 --scenario why --count 2",
         "machines end in nine ways; no verdict on them is wrong",
     ),
+    rig(
+        "watch-guest",
+        Never,
+        "lab --kernel 6.12 --scenario watch-guest",
+        "guests that panic, read from outside; the dump made afterwards has the same",
+    ),
     rig("hotplug", Never, "hotplug --quick", "processes killed while CPUs come and go"),
 ];
 

@@ -230,6 +230,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("lastwords stop shop --channel errors", "stop one channel only"),
         ],
     ),
+    #[cfg(feature = "guests")]
     (
         "watch-guest",
         &[

@@ -146,6 +146,8 @@ const RELATED: &[(&str, &[&str])] = &[
     ("record", &["receive", "restore", "report", "view"]),
     ("receive", &["record", "report"]),
     ("restore", &["record", "report"]),
+    #[cfg(feature = "guests")]
+    ("watch-guest", &["recover", "why", "report"]),
     ("list", &["inspect", "top", "destroy"]),
     ("top", &["list", "inspect", "report"]),
     ("enable", &["disable", "channel", "list"]),

@@ -65,5 +65,6 @@ mod triggers;
 mod two_users;
 mod user_stream;
 mod view;
+mod watch_guest;
 mod why;
 mod windows;
