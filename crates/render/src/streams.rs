@@ -19,7 +19,7 @@ pub struct StreamInfo {
 }
 
 /// Returns facts about all streams of some traces, in the order of [`readers`].
-pub(crate) fn stream_infos(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<StreamInfo> {
+pub fn stream_infos(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<StreamInfo> {
     let mut counts = vec![0; traces.len()];
     let facts = readers.iter().map(|(position, reader)| {
         let count = counts.get_mut(*position);

@@ -2,6 +2,7 @@
 
 mod each;
 mod lttng;
+mod made_dat;
 mod one;
 mod otlp;
 mod page;
@@ -212,6 +213,7 @@ impl Family {
                 Text,
                 Perfetto,
                 Otlp,
+                TraceDat,
                 #[cfg(feature = "arrow")]
                 Parquet,
                 #[cfg(feature = "arrow")]
@@ -338,7 +340,7 @@ impl Job<'_> {
                         "text, json, perfetto, otlp, parquet and arrow",
                     )?;
                 }
-                Format::TraceDat => self.events.refuse(
+                Format::TraceDat if family == Family::Ftrace => self.events.refuse(
                     "a trace.dat file is written whole",
                     "text, json, perfetto, otlp, ctf, ctf2, parquet and arrow",
                 )?,
@@ -360,7 +362,7 @@ impl Job<'_> {
     fn check_redacted(&self, family: Family) -> anyhow::Result<()> {
         let what = match (self.format(family), family) {
             (Format::Ctf | Format::Ctf2, _) => "ctf and ctf2, which copy packets",
-            (Format::TraceDat, _) => "trace-dat, which is a copy",
+            (Format::TraceDat, Family::Ftrace) => "trace-dat of a kernel, which is a copy",
             (Format::Text, Family::Ftrace) => KERNEL_TEXT,
             _ => return Ok(()),
         };

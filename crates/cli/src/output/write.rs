@@ -1,6 +1,6 @@
 //! Writes one file, or one folder of CTF. Each format has a function.
 
-use super::{Format, Job, Line, Merged, is_stdout, to_file};
+use super::{Format, Job, Line, Merged, is_stdout, made_dat, to_file};
 use crate::account::Notes;
 use crate::kernels::{Kernels, kernels, print_remarks};
 use crate::progress::{Progress, Shared};
@@ -154,7 +154,7 @@ impl<'t> Writing<'_, 't> {
             .filter_map(|array| Some((self.traces.position(array)?, array.ftrace()?)))
             .collect();
         let Some((_, Ftrace { machine, snapshot, .. })) = arrays.first() else {
-            bail!("no trace array is chosen")
+            return self.made_dat();
         };
         let indices = arrays.iter().map(|(_, array)| array.index).collect();
         let options = dat::WriteOptions {
@@ -173,6 +173,28 @@ impl<'t> Writing<'_, 't> {
             arrays.iter().filter_map(|(at, array)| Some((*at, of(array.index)?))).collect();
         let sum = Totals::sum(&totals.iter().map(|(_, totals)| *totals).collect::<Vec<_>>());
         Ok((sum, notes))
+    }
+
+    /// Writes the events of applications in the form of a kernel's tracer.
+    fn made_dat(&self) -> Written {
+        let mut made = None;
+        let selection = self.chosen.selection();
+        let (mut totals, notes) =
+            self.events(Form::Plain, false, &selection, |traces, _, selection, watch, take| {
+                let (tracing, totals) = made_dat::make(traces, selection, watch, take)?;
+                made = Some(tracing);
+                Ok(totals)
+            })?;
+        let tracing = made.context("no events were read")?;
+        let accounts = accounts_after_reading(&self.traces.all, &totals, &notes.of_traces);
+        let losses = Losses::from_accounts(&accounts);
+        let missing = losses.any.then(|| losses.words());
+        let options = dat::WriteOptions { missing, ..dat::WriteOptions::default() };
+        let written = dat::write(self.path, &tracing, &options)
+            .with_context(|| self.path.display().to_string())?;
+        totals.bytes =
+            written.iter().map(|(_, written)| written.bytes).fold(0, u64::saturating_add);
+        Ok((totals, notes))
     }
 
     /// Runs a writer over all traces. Those of ftrace have the given form and only the selected

@@ -8,6 +8,7 @@
 mod chunks;
 mod clock;
 mod listing;
+pub mod made;
 mod needed;
 mod open;
 mod options;
