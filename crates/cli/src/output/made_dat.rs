@@ -14,18 +14,20 @@ use lastwords_render::select::Selection;
 use lastwords_render::streams::stream_infos;
 use std::collections::HashMap;
 
+/// The thread of events whose thread is not known; 0 is the idle thread.
+const NO_THREAD: i32 = -1;
+
 /// The names and types of the fields of an event.
 type Shape = Vec<(String, Kind)>;
 
 /// What a file of this format cannot hold.
 #[derive(Debug, Default)]
 struct Left {
-    /// Events without a time, or of more kinds than a file can have.
+    /// Events without a time, before the origin of the file's clock, or of more kinds than a file
+    /// can have.
     events: u64,
     /// Events with texts that were cut, or in which bytes were replaced.
     changed: u64,
-    /// Events whose time was raised to that of the event before.
-    raised: u64,
     /// Events with a name of a thread that is not in the file.
     renamed: u64,
 }
@@ -47,7 +49,6 @@ pub(super) fn make(
         formats: HashMap::new(),
         base: None,
         no_cpu: cpus.max().map_or(0, |cpu| cpu.saturating_add(1)),
-        times: HashMap::new(),
         left: Left::default(),
     };
     let is_dated = |event: &Event| {
@@ -68,11 +69,13 @@ pub(super) fn make(
         }
     }
     let mut totals = events.finish(None, 0, notes)?;
-    let Left { events, changed, raised, renamed } = making.left;
+    let Left { events, changed, renamed } = making.left;
     for (number, what) in [
-        (events, "have no time, or are of more kinds than trace.dat can hold, and are left out"),
+        (
+            events,
+            "have no time that trace.dat can hold, or are of too many kinds for it, and are left out",
+        ),
         (changed, "have texts that trace.dat cannot hold: they were cut, or bytes were replaced"),
-        (raised, "have a time before that of the event before; it is raised to that"),
         (renamed, "are of threads that changed their names; the file has the last names"),
     ] {
         if number > 0 {
@@ -100,8 +103,6 @@ struct Making {
     base: Option<Base>,
     /// The number under which events are that no CPU is known of.
     no_cpu: u32,
-    /// The time of the last event of each CPU.
-    times: HashMap<u32, u64>,
     left: Left,
 }
 
@@ -112,7 +113,11 @@ impl Making {
             return Ok(());
         };
         let base = *self.base.get_or_insert_with(|| Base::new(event, time, is_dated));
-        let time = u64::try_from(time.saturating_sub(base.nanoseconds)).unwrap_or(0);
+        let time = u64::try_from(time.saturating_sub(base.nanoseconds));
+        let Ok(time) = time else {
+            self.left.events = self.left.events.saturating_add(1);
+            return Ok(());
+        };
         let (mut shape, mut values) = (Shape::new(), Vec::new());
         let mut is_changed = false;
         let level = event.kind.level.map(|level| level.name().to_owned());
@@ -136,11 +141,8 @@ impl Making {
             return Ok(());
         };
         let cpu = event.cpu.unwrap_or(self.no_cpu);
-        let tid = event.tid.and_then(|tid| i32::try_from(tid).ok()).unwrap_or(0);
+        let tid = event.tid.and_then(|tid| i32::try_from(tid).ok()).unwrap_or(NO_THREAD);
         let is_same = event.comm.as_ref().is_none_or(|comm| maker.name_thread(tid, comm));
-        let last = self.times.entry(cpu).or_default();
-        self.left.raised = self.left.raised.saturating_add(u64::from(time < *last));
-        *last = time.max(*last);
         let is_whole = maker.add(Head { cpu, time, format, tid }, &values)?;
         let changed = u64::from(is_changed || !is_whole);
         self.left.changed = self.left.changed.saturating_add(changed);

@@ -320,17 +320,7 @@ impl Job<'_> {
             let format = self.to.map_or("", Format::word);
             bail!("nothing in the input can be written as {format}: {}", words.join("; "));
         }
-        for family in left {
-            for trace in self.traces.all.extract_if(.., |trace| Family::from_trace(trace) == family)
-            {
-                say::error(format_args!(
-                    "{} is not in it: {}",
-                    plain(&name(&trace)),
-                    family.words()
-                ));
-                self.traces.worst_failure = Some(Severity::Error);
-            }
-        }
+        left.into_iter().for_each(|family| self.leave_out(family, &family.words()));
         for family in held {
             self.check_redacted(family)?;
             match self.format(family) {
@@ -356,6 +346,14 @@ impl Job<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves the traces of a kind out, and reports each of them.
+    fn leave_out(&mut self, family: Family, why: &str) {
+        for trace in self.traces.all.extract_if(.., |trace| Family::from_trace(trace) == family) {
+            say::error(format_args!("{} is not in it: {why}", plain(&name(&trace))));
+            self.traces.worst_failure = Some(Severity::Error);
+        }
     }
 
     /// Refuses a format that is a copy, if fields are hidden.

@@ -4,12 +4,15 @@
 #[cfg(feature = "arrow")]
 use super::tables;
 use super::write::Writing;
-use super::{Done, Format, Job, folder, is_stdout, lttng};
+use super::{Done, Family, Format, Job, folder, is_stdout, lttng};
 use crate::select::Chosen;
 use crate::traces::{Arrays, Traces};
 use crate::{account, clocks};
 use anyhow::bail;
 use lastwords_open::{Body, FileNames, Trace};
+
+/// Why the traces of applications are not in a kernel's file.
+const APART: &str = "a trace.dat file has a kernel's trace, or those of applications; `lastwords recover` writes a file for each";
 
 /// Writes all traces as one output.
 ///
@@ -24,6 +27,9 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     }
     check_stdout(&job, format)?;
     job.traces.choose(if format.holds_all() { Arrays::All } else { Arrays::Top })?;
+    if format == Format::TraceDat && job.traces.has_arrays() {
+        job.leave_out(Family::Packets, APART);
+    }
     job.check()?;
     account::check_readable(job.traces)?;
     let chosen = job.events.choose(job.traces)?;

@@ -220,7 +220,7 @@ fn files(folder: &Path) -> Vec<u8> {
 }
 
 /// The outputs that are made of values, and that can hide them.
-const TEXTS: [&[&str]; 12] = [
+const TEXTS: [&[&str]; 13] = [
     &["report", "app", "-v"],
     &["report", "app"],
     &["report", "app", "--style", "ftrace"],
@@ -231,6 +231,7 @@ const TEXTS: [&[&str]; 12] = [
     &["convert", "app", "--to", "text", "-o", "-"],
     &["convert", "app", "--to", "perfetto", "-o", "-"],
     &["convert", "app", "--to", "otlp", "-o", "-"],
+    &["recover", "app", "--to", "trace-dat", "--force", "-o", "dat"],
     &["view", "app", "-o", "-"],
     &["why", "app"],
 ];
@@ -244,7 +245,8 @@ const COPIES: [&[&str]; 3] = [
 /// Runs the program, and returns all that it wrote.
 fn written(place: &Place, args: &[&str]) -> Vec<u8> {
     let output = place.command().args(args).output().expect("the program starts");
-    let folder = args.last().map(|name| place.at(name)).filter(|path| path.is_dir());
+    let name = args.iter().skip_while(|word| **word != "-o").nth(1);
+    let folder = name.map(|name| place.at(name)).filter(|path| path.is_dir());
     let found = folder.map(|folder| files(&folder)).unwrap_or_default();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout.len() + found.len() > 100, "{args:?} writes nothing");

@@ -54,7 +54,7 @@ pub enum Value {
 pub struct Head {
     /// The CPU.
     pub cpu: u32,
-    /// The time in nanoseconds. The times of a CPU do not fall.
+    /// The time in nanoseconds. If it is before that of the CPU's last event, a sub-buffer begins.
     pub time: u64,
     /// The format, as [`Maker::format`] returned it.
     pub format: u16,
@@ -169,7 +169,8 @@ impl Maker {
         let (payload, is_whole) = payload(format, head, values);
         let new = Lane { places: Vec::new(), bytes: Vec::new(), time: 0, events: 0 };
         let lane = self.cpus.entry(head.cpu).or_insert(new);
-        if lane.bytes.len().saturating_add(payload.len()).saturating_add(24) > SUB_BUFFER {
+        let end = lane.bytes.len().saturating_add(payload.len()).saturating_add(24);
+        if end > SUB_BUFFER || head.time < lane.time {
             flush(lane, &self.file, &mut self.end)?;
         }
         lane.add(head.time, &payload);
@@ -234,7 +235,7 @@ impl Lane {
             put(low_u32(payload.len() as u64).saturating_add(4));
         }
         self.bytes.extend_from_slice(payload);
-        self.time = self.time.max(time);
+        self.time = time;
         self.events = self.events.saturating_add(1);
     }
 }
@@ -358,5 +359,153 @@ impl Ring for Made {
 
     fn evidence(&self) -> Evidence {
         Evidence::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dat::{WriteOptions, write};
+    use std::process::Command;
+
+    /// What trace-cmd prints of the events, a line for each.
+    fn printed(tracing: &Tracing) -> Vec<String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("made.dat");
+        write(&path, tracing, &WriteOptions::default()).expect("written");
+        let mut command = Command::new("trace-cmd");
+        let output = command.args(["report", "-t", "-i"]).arg(&path).output().expect("trace-cmd");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && errors.is_empty(), "{errors}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().filter(|line| !line.starts_with("cpus=")).map(str::to_owned).collect()
+    }
+
+    /// A line of trace-cmd without its columns' widths.
+    fn line(comm: &str, head: Head, name: &str, rest: &str) -> String {
+        let (seconds, ns) = (head.time / 1_000_000_000, head.time % 1_000_000_000);
+        format!("{comm}-{} [{:03}] {seconds}.{ns:09}: {name}: {rest}", head.tid, head.cpu)
+    }
+
+    fn squeezed(line: &str) -> String {
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Numbers that fall on the borders of their types, times whose distance needs more bits than an
+    /// event has, texts of all lengths, so that sub-buffers end everywhere.
+    #[test]
+    fn trace_cmd_finds_what_was_given() {
+        let mut state = 7_u64;
+        let mut random = |end: u64| {
+            state =
+                state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) % end
+        };
+        let mut maker = Maker::new().expect("a temporary file");
+        let fields = |all: &[(&str, Kind)]| -> Vec<(String, Kind)> {
+            all.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect()
+        };
+        let order = fields(&[
+            ("id", Kind::Unsigned),
+            ("text", Kind::Text),
+            ("delta", Kind::Signed),
+            ("mask", Kind::Hexadecimal),
+            ("second", Kind::Text),
+        ]);
+        let bare = maker.format("shop", "tick", &[]).expect("a format");
+        let order = maker.format("shop", "order", &order).expect("a format");
+        assert!(maker.name_thread(41, "worker one"));
+        assert!(maker.name_thread(41, "worker one"));
+        let mut expected = Vec::new();
+        let mut time = 5;
+        for at in 0..4000_u64 {
+            // Up to 2^44 ns, five hours.
+            let shift = random(45);
+            time += 1 + random(1 << shift);
+            if random(300) == 0 {
+                time /= 2;
+            }
+            let (cpu, tid) = ([0, 1, 5][random(3) as usize], if at % 2 == 0 { 41 } else { 42 });
+            let comm = if tid == 41 { "worker one" } else { "<...>" };
+            if random(4) == 0 {
+                let head = Head { cpu, time, format: bare, tid };
+                assert!(maker.add(head, &[]).expect("added"));
+                expected.push(squeezed(&line(comm, head, "tick", "")));
+                continue;
+            }
+            let number = |bits: u64| [0, 1, u64::MAX, 1 << 63, 1 << bits][bits as usize % 5];
+            let (id, delta, mask) = (number(random(64)), number(random(64)), number(random(64)));
+            let long = random(200) == 0;
+            let len = random(if long { 30_000 } else { 60 }) as usize;
+            let (text, second) = ("ä".repeat(len), format!("n{at}"));
+            let values = [
+                Value::Number(id),
+                Value::Text(text.clone()),
+                Value::Number(delta),
+                Value::Number(mask),
+                Value::Text(second.clone()),
+            ];
+            let head = Head { cpu, time, format: order, tid };
+            assert!(maker.add(head, &values).expect("added"));
+            let rest = format!(
+                "id={id} text={text} delta={} mask={mask:#x} second={second}",
+                delta.cast_signed()
+            );
+            expected.push(squeezed(&line(comm, head, "order", &rest)));
+        }
+        // trace-cmd merges the CPUs, each of which is in its order.
+        let by_cpu = |lines: &mut Vec<String>| {
+            lines.sort_by_key(|line| line.split_once(" [").map(|(_, rest)| rest[..3].to_owned()));
+        };
+        by_cpu(&mut expected);
+        let tracing = maker.finish(None).expect("made");
+        let rings = tracing.arrays[0].live.cpus();
+        assert!(rings.iter().all(|ring| ring.sub_buffers > 2), "{rings:?}");
+        let mut found: Vec<String> = printed(&tracing).iter().map(|line| squeezed(line)).collect();
+        by_cpu(&mut found);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found, expected);
+        }
+        assert_eq!(found.len(), expected.len());
+    }
+
+    #[test]
+    fn names_that_formats_cannot_have_are_changed_and_kept_apart() {
+        let mut maker = Maker::new().expect("a temporary file");
+        let fields: Vec<(String, Kind)> = ["a-b", "a_b", "struct", "7", "", "common_pid", "größe"]
+            .map(|name| (name.to_owned(), Kind::Unsigned))
+            .into();
+        let values: Vec<Value> = (1..=7).map(Value::Number).collect();
+        for (time, name) in [(1, "http::get"), (2, "http::get"), (3, "http--get")] {
+            let format = maker.format("my crate::web", name, &fields).expect("a format");
+            let head = Head { cpu: 0, time, format, tid: 1 };
+            assert!(maker.add(head, &values).expect("added"));
+        }
+        let rest = "a_b=1 a_b_2=2 struct_=3 _7=4 _=5 common_pid_2=6 gr__e=7";
+        let expected =
+            [(1, "http__get"), (2, "http__get_2"), (3, "http__get_3")].map(|(time, name)| {
+                line("<...>", Head { cpu: 0, time, format: 0, tid: 1 }, name, rest)
+            });
+        let tracing = maker.finish(None).expect("made");
+        let found: Vec<String> = printed(&tracing).iter().map(|line| squeezed(line)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_cut_and_told() {
+        let mut maker = Maker::new().expect("a temporary file");
+        let fields = ["one", "two"].map(|name| (name.to_owned(), Kind::Text));
+        let format = maker.format("shop", "dump", &fields).expect("a format");
+        let add = |maker: &mut Maker, lengths: [usize; 2], time| {
+            let values = lengths.map(|len| Value::Text("é".repeat(len)));
+            maker.add(Head { cpu: 0, time, format, tid: 1 }, &values).expect("added")
+        };
+        assert!(add(&mut maker, [16_000, 16_000], 1));
+        assert!(!add(&mut maker, [40_000, 3], 2));
+        assert!(add(&mut maker, [3, 3], 3));
+        let found = printed(&maker.finish(None).expect("made"));
+        let counts: Vec<usize> = found.iter().map(|line| line.matches('é').count()).collect();
+        let [whole, cut, short] = counts[..] else { panic!("{counts:?}") };
+        assert!(whole == 32_000 && (32_000..40_000).contains(&cut) && short == 6, "{counts:?}");
     }
 }

@@ -10,6 +10,7 @@ mod event;
 mod json;
 mod kernel;
 pub(crate) mod made;
+mod made_dat;
 mod otlp;
 pub(crate) mod perfetto;
 mod sources;
@@ -138,7 +139,7 @@ fn judge(
                 .map(str::to_owned)
         }
         Truth::Kernel(kernel) => kernel::judge(kernel, verb, format, &outputs).map(str::to_owned),
-        Truth::Both(_, kernel) if format == "trace-dat" => {
+        Truth::Both(_, kernel) if format == "trace-dat" && verb == "convert" => {
             let is_named = ran.err.contains("error: session some is not in it");
             let reader = kernel::judge(kernel, verb, format, &outputs)?;
             is_named
@@ -304,6 +305,10 @@ fn one(
             }
             compare(truth, &perfetto::events(&file()?), false)?;
             Ok(PROTOBUF)
+        }
+        "trace-dat" => {
+            made_dat::compare(truth, output)?;
+            Ok(TRACE_CMD)
         }
         "text" => match &part.style {
             Style::Fields => {

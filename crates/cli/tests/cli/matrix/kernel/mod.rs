@@ -19,16 +19,16 @@ const GENERIC: u64 = 327;
 
 /// An event as trace-cmd prints it.
 #[derive(Debug, Clone, PartialEq)]
-struct Printed {
+pub(super) struct Printed {
     /// Empty for the top level.
-    instance: String,
-    comm: String,
-    pid: i128,
-    cpu: u32,
-    ns: i128,
-    name: String,
+    pub(super) instance: String,
+    pub(super) comm: String,
+    pub(super) pid: i128,
+    pub(super) cpu: u32,
+    pub(super) ns: i128,
+    pub(super) name: String,
     /// The text after the name: fields as they are, or the kernel's text.
-    rest: String,
+    pub(super) rest: String,
 }
 
 /// An event as another reader found it.
@@ -89,7 +89,7 @@ fn joined(text: &str, read: fn(&str) -> Option<Printed>) -> Result<Vec<Printed>,
 }
 
 /// Returns the events that trace-cmd prints; with `-R`, it prints the fields as they are.
-fn report(file: &Path, args: &[&str]) -> Result<Vec<Printed>, String> {
+pub(super) fn report(file: &Path, args: &[&str]) -> Result<Vec<Printed>, String> {
     let file = file.to_string_lossy();
     let text = tool("trace-cmd", &[&["report", "-t", "-i", &file], args].concat()).out;
     joined(&text, printed)
@@ -105,7 +105,12 @@ fn printed(line: &str) -> Option<Printed> {
         Some((instance, task)) => (instance, task),
         None => ("", task),
     };
-    let (comm, pid) = task.trim().rsplit_once('-')?;
+    let task = task.trim();
+    // The thread -1 is not known.
+    let (comm, pid) = match task.strip_suffix("--1") {
+        Some(comm) => (comm, "-1"),
+        None => task.rsplit_once('-')?,
+    };
     Some(Printed {
         instance: instance.trim().into(),
         comm: comm.into(),
