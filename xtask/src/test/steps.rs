@@ -182,6 +182,10 @@ const GUESTS: &[Step] = &[
         Never,
         "lab --kernel 6.12 --scenario watch-guest",
         "guests that panic, read from outside; the dump made afterwards has the same",
+        "choice",
+        Never,
+        "lab --kernel 6.12 --scenario choice",
+        "functions, processes and graphs that `record` chooses, beside trace-cmd",
     ),
     rig("hotplug", Never, "hotplug --quick", "processes killed while CPUs come and go"),
 ];
