@@ -42,10 +42,18 @@ pub(crate) fn json(value: &impl Serialize, is_compact: bool) -> anyhow::Result<(
 
 /// Writes text on stdout.
 pub(crate) fn print(text: impl AsRef<[u8]>) {
+    let _ = try_print(text);
+}
+
+/// Writes text on stdout. Returns false if nobody takes more of it.
+pub(crate) fn try_print(text: impl AsRef<[u8]>) -> bool {
     let mut out = io::stdout().lock();
-    if let Some(error) = failure(out.write_all(text.as_ref()).and_then(|()| out.flush())) {
+    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
+    let is_taken = written.is_ok();
+    if let Some(error) = failure(written) {
         let _ = FAILED.set(error);
     }
+    is_taken
 }
 
 /// Returns why stdout could not be written, if that is an error.
@@ -88,8 +96,8 @@ pub(crate) fn to_system_log(socket: &Path, text: &str) {
     let _ = UnixDatagram::unbound().and_then(|from| from.send_to(message.as_bytes(), socket));
 }
 
-/// Writes an error that ends the run on stderr, with its causes. The place in a filter is shown on
-/// two more lines.
+/// Writes an error that ends the run on stderr, with its causes. The place in a filter, or in a text
+/// that the kernel refuses, is shown on two more lines.
 pub(crate) fn failure_of(error: &anyhow::Error) {
     let text = lastwords_open::chain(error);
     let place = error.chain().find_map(|cause| {
@@ -106,6 +114,11 @@ pub(crate) fn failure_of(error: &anyhow::Error) {
         }
         None => self::error(text),
     }
+    let of_kernel = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(lastwords_tracefs::Error::Instance { caret, .. }) => caret.as_deref(),
+        _ => None,
+    });
+    of_kernel.into_iter().flat_map(str::lines).for_each(|line| remark(one_line(line) + "\n"));
 }
 
 /// Returns the text on one line, with escapes for line breaks, control characters and characters

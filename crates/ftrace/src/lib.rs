@@ -29,6 +29,7 @@ pub mod dat;
 mod filter;
 mod format;
 pub mod format_file;
+pub mod histogram;
 pub mod log;
 pub mod memory;
 mod model;

@@ -151,9 +151,12 @@ impl Adopted {
                 result = Err(error);
             }
         };
-        for event in instance.enabled()?.difference(&self.enabled) {
+        let now = instance.enabled()?;
+        let too_many = now.difference(&self.enabled).map(|event| (event, "0"));
+        let too_few = self.enabled.difference(&now).map(|event| (event, "1"));
+        for (event, text) in too_many.chain(too_few) {
             if let Some((system, name)) = event.split_once(':') {
-                set(&format!("events/{system}/{name}/enable"), "0");
+                set(&format!("events/{system}/{name}/enable"), text);
             }
         }
         self.settings.iter().for_each(|(file, text)| set(file, text));

@@ -8,7 +8,7 @@ use crate::instance::{Instance, NO_TRACER};
 use crate::journal::{Journal, is_instance_name};
 use crate::plan::Plan;
 use crate::shared::Shared;
-use crate::{snapshot, triggers};
+use crate::{histograms, snapshot, triggers};
 use anyhow::{Context, bail, ensure};
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,15 @@ pub(crate) fn check(plan: &Plan, tracefs: PathBuf) -> anyhow::Result<Changes> {
     let top = Instance::top(&tracefs);
     let output =
         std::path::absolute(&plan.output).with_context(|| plan.output.display().to_string())?;
-    check_output(&output, plan.force)?;
+    if !plan.stays {
+        check_output(&output, plan.force)?;
+    }
     let pid = std::process::id();
-    let name = plan.instance.clone().unwrap_or_else(|| format!("lastwords-{pid}"));
+    let name = match &plan.instance {
+        Some(name) => name.clone(),
+        None if plan.stays => "lastwords".to_owned(),
+        None => format!("lastwords-{pid}"),
+    };
     check_buffers(plan, &name)?;
     let group = format!("lastwords_{pid}");
     let definitions: Vec<Definition> = plan
@@ -39,8 +45,15 @@ pub(crate) fn check(plan: &Plan, tracefs: PathBuf) -> anyhow::Result<Changes> {
         journal.buffers.push(buffer);
     }
     if journal.snapshots {
+        ensure!(
+            !plan.stays,
+            "--trigger snapshot: a recorder that runs saves snapshots: use `lastwords record`"
+        );
         snapshot::make_room(&journal.output, plan.force)?;
         check_window(plan, &journal.clock)?;
+    }
+    if !plan.stays && journal.with_histograms().next().is_some() {
+        check_output(&histograms::path(&output), plan.force)?;
     }
     let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
     if let Some((_, path)) = changes.each().iter().find_map(|changes| changes.parts().pop()) {
@@ -87,7 +100,10 @@ fn check_instance(plan: &Plan, tracefs: &Path, mut journal: Journal) -> anyhow::
     let known = events::list(&top)?;
     plan.events.iter().try_for_each(|rule| events::select(&known, &rule.pattern).map(drop))?;
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    triggers::check(&plan.events, &top, plan.stream || plan.receiver.is_some(), &release)?;
+    triggers::check(plan, &top, &release)?;
+    if plan.receiver.is_none() {
+        journal.histograms = histograms::events(&known, &plan.events)?;
+    }
     let own = Instance::named(tracefs, &journal.instance);
     let of_own = own.setting("current_tracer").ok().filter(|tracer| tracer != NO_TRACER);
     plan.choice.check(&top, plan.tracer.as_deref().or(of_own.as_deref()))?;
@@ -112,7 +128,7 @@ fn check_window(plan: &Plan, clock: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_output(output: &Path, force: bool) -> anyhow::Result<()> {
+pub(crate) fn check_output(output: &Path, force: bool) -> anyhow::Result<()> {
     let shown = output.display();
     match output.symlink_metadata() {
         Ok(_) if !force => bail!("{shown} exists: choose another name or pass --force"),

@@ -1,5 +1,6 @@
 //! Why a recording cannot be made, saved or cleaned up.
 
+use crate::instance::KernelSays;
 use lastwords_open::{BundleError, chain};
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,9 @@ pub enum Error {
         instance: String,
         /// The reason, one sentence.
         why: String,
+        /// What the kernel's `error_log` shows of a setting that it refuses: the text that was
+        /// written, and a caret below the place of the mistake.
+        caret: Option<String>,
     },
     /// The stream to a receiver broke. What the rings still had is in the output.
     #[error("{why}")]
@@ -50,6 +54,14 @@ pub enum Error {
         /// The name of the instance.
         instance: String,
         /// The output, or the instance, and the reason, one sentence.
+        why: String,
+    },
+    /// The histograms are not saved. The instance still has them.
+    #[error("{why}")]
+    Histograms {
+        /// The name of the instance.
+        instance: String,
+        /// The file, and the reason, one sentence.
         why: String,
     },
     /// A snapshot is not saved. The instance still has it.
@@ -95,9 +107,17 @@ impl Error {
     /// The reason of a step that works with an instance and sends what that has.
     pub(crate) fn instance(instance: &str, error: anyhow::Error) -> Self {
         error.downcast().map_or_else(
-            |why| Self::Instance { instance: instance.to_owned(), why: chain(&why) },
+            |why| {
+                let said = why.chain().find_map(|cause| cause.downcast_ref::<KernelSays>());
+                let caret = said.and_then(|said| said.caret.clone());
+                Self::Instance { instance: instance.to_owned(), why: chain(&why), caret }
+            },
             Self::Stream,
         )
+    }
+
+    pub(crate) fn histograms(instance: &str, why: &anyhow::Error) -> Self {
+        Self::Histograms { instance: instance.to_owned(), why: chain(why) }
     }
 
     pub(crate) fn broken(instance: &str, why: &anyhow::Error) -> Self {

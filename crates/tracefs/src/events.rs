@@ -49,8 +49,8 @@ pub(crate) fn select(events: &Events, pattern: &str) -> anyhow::Result<Events> {
     Ok(selected)
 }
 
-/// Sets the filters of all rules, then enables the events. A later rule replaces the filter of an
-/// earlier one for the same event.
+/// Sets the filters of all rules, then enables the events, and disables those that are left out. A
+/// later rule replaces the filter of an earlier one for the same event.
 ///
 /// # Errors
 /// A rule selects no event, or the kernel refuses a filter for one of its events.
@@ -72,14 +72,15 @@ pub(crate) fn enable(top: &Instance, instance: &Instance, rules: &[Rule]) -> any
             )?;
         }
     }
-    for (_, events) in &chosen {
+    for (rule, events) in &chosen {
+        let text = if rule.is_left_out { "0" } else { "1" };
         for (system, names) in events {
             if all.get(system) == Some(names) {
-                instance.write(&format!("events/{system}/enable"), "1")?;
+                instance.write(&format!("events/{system}/enable"), text)?;
                 continue;
             }
             for event in names {
-                instance.write(&format!("events/{system}/{event}/enable"), "1")?;
+                instance.write(&format!("events/{system}/{event}/enable"), text)?;
             }
         }
     }

@@ -18,14 +18,25 @@ const CARET: usize = "  Command: ".len();
 /// The tracer that records nothing.
 pub(crate) const NO_TRACER: &str = "nop";
 
-/// Files with a list of words, of which each write adds some.
-const LISTS: [&str; 5] = [
+/// Files with a list of words, of which each write adds some. `trace` is one that can only be emptied.
+const LISTS: [&str; 6] = [
+    "trace",
     "set_ftrace_filter",
     "set_ftrace_notrace",
     "set_graph_function",
     "set_event_pid",
     "set_ftrace_pid",
 ];
+
+/// An event that has triggers `hist`.
+pub(crate) struct WithHistograms {
+    pub(crate) system: String,
+    pub(crate) name: String,
+    /// The file of its triggers.
+    trigger: PathBuf,
+    /// One of its histograms has an action.
+    acts: bool,
+}
 
 /// The folder of an instance, or the top folder of tracefs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,25 +119,39 @@ impl Instance {
     /// a histogram whose variables another one uses. What it refuses shows when the instance is
     /// removed.
     fn drop_histograms(&self) {
+        let mut events = self.histograms();
+        events.sort_by_key(|event| !event.acts);
+        for event in events {
+            // The kernel drops the histograms of a file that is truncated.
+            let _ = OpenOptions::new().write(true).truncate(true).open(&event.trigger);
+        }
+    }
+
+    /// Returns the events that have triggers `hist`, by system and name.
+    pub(crate) fn histograms(&self) -> Vec<WithHistograms> {
         let folders = |path: &Path| {
             let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
+            let mut all: Vec<PathBuf> =
+                entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+            all.sort();
+            all
         };
-        let mut files = Vec::new();
+        let name = |path: Option<&Path>| {
+            let name = path.and_then(Path::file_name).unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        };
+        let mut events = Vec::new();
         for folder in folders(&self.path.join("events")).iter().flat_map(|system| folders(system)) {
-            let file = folder.join("trigger");
-            let text = fs::read_to_string(&file).unwrap_or_default();
-            let histograms: Vec<&str> =
-                text.lines().filter(|line| line.starts_with("hist:")).collect();
-            if !histograms.is_empty() {
-                files.push((!histograms.iter().any(|line| line.contains(":on")), file));
+            let trigger = folder.join("trigger");
+            let text = fs::read_to_string(&trigger).unwrap_or_default();
+            let mut lines = text.lines().filter(|line| line.starts_with("hist:")).peekable();
+            if lines.peek().is_some() {
+                let acts = lines.any(|line| line.contains(":on"));
+                let (system, name) = (name(folder.parent()), name(Some(&folder)));
+                events.push(WithHistograms { system, name, trigger, acts });
             }
         }
-        files.sort();
-        for (_, file) in files {
-            // The kernel drops the histograms of a file that is truncated.
-            let _ = OpenOptions::new().write(true).truncate(true).open(&file);
-        }
+        events
     }
 
     pub(crate) fn read(&self, name: &str) -> anyhow::Result<String> {
@@ -151,7 +176,7 @@ impl Instance {
         let Err(error) = written else { return Ok(()) };
         let place = format!("{}: cannot write {text:?}: {error}", path.display());
         match newest_error(&log_before, &self.log()) {
-            Some(why) => bail!("{place}; the kernel says: {why}"),
+            Some(why) => Err(anyhow::Error::new(why).context(place)),
             None => bail!("{place}"),
         }
     }
@@ -258,10 +283,26 @@ impl Instance {
     }
 }
 
-/// Returns the last entry of an `error_log` on one line, if the log has changed. An entry begins
-/// with its time in brackets, has the command on its second line, and on its third a caret below
-/// the place in it.
-fn newest_error(before: &str, after: &str) -> Option<String> {
+/// An entry of an `error_log`.
+#[derive(Debug)]
+pub(crate) struct KernelSays {
+    /// The entry on one line.
+    text: String,
+    /// The command and the caret below a place in it, as the kernel prints them.
+    pub(crate) caret: Option<String>,
+}
+
+impl std::fmt::Display for KernelSays {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the kernel says: {}", self.text)
+    }
+}
+
+impl std::error::Error for KernelSays {}
+
+/// Returns the last entry of an `error_log`, if the log has changed. An entry begins with its time
+/// in brackets, has the command on its second line, and on its third a caret below the place in it.
+fn newest_error(before: &str, after: &str) -> Option<KernelSays> {
     if before == after {
         return None;
     }
@@ -271,11 +312,15 @@ fn newest_error(before: &str, after: &str) -> Option<String> {
     let entry = entry.split_once("] ").map_or(entry, |(_, entry)| entry);
     let mut lines = entry.lines();
     let what = lines.next().filter(|what| !what.is_empty())?;
-    let command = lines.next().map(str::trim_start).unwrap_or_default();
-    let caret = lines.next().and_then(|line| line.find('^')).and_then(|at| at.checked_sub(CARET));
-    Some(match (command.strip_prefix("Command: "), caret) {
-        (Some(command), Some(at)) => format!("{what}: at byte {at} of `{command}`"),
-        _ => what.to_owned(),
+    let shown = lines.next().unwrap_or_default();
+    let below = lines.next().unwrap_or_default();
+    let caret = below.find('^').and_then(|at| at.checked_sub(CARET));
+    Some(match (shown.trim_start().strip_prefix("Command: "), caret) {
+        (Some(command), Some(at)) => KernelSays {
+            text: format!("{what}: at byte {at} of `{command}`"),
+            caret: Some(format!("{shown}\n{below}")),
+        },
+        _ => KernelSays { text: what.to_owned(), caret: None },
     })
 }
 
@@ -330,9 +375,12 @@ mod tests {
         let new = format!(
             "{old}[  12.5] event filter parse error: error: Field not found\n  Command: foo == 1\n           ^\n"
         );
-        let said = "event filter parse error: error: Field not found: at byte 0 of `foo == 1`";
-        assert_eq!(newest_error(old, &new).as_deref(), Some(said));
-        assert_eq!(newest_error("", old).as_deref(), Some("a: error: Old: at byte 0 of `x`"));
-        assert_eq!(newest_error(old, old), None);
+        let said = "the kernel says: event filter parse error: error: Field not found: at byte 0 of `foo == 1`";
+        let newest = newest_error(old, &new).unwrap();
+        assert_eq!(newest.to_string(), said);
+        assert_eq!(newest.caret.as_deref(), Some("  Command: foo == 1\n           ^"));
+        let said = "the kernel says: a: error: Old: at byte 0 of `x`";
+        assert_eq!(newest_error("", old).unwrap().to_string(), said);
+        assert!(newest_error(old, old).is_none());
     }
 }

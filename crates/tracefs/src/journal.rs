@@ -24,6 +24,17 @@ const VERSION: u32 = 1;
 const PREFIX: &str = ".record-";
 const SUFFIX: &str = ".json";
 
+/// Whether a recording goes on when its program has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Stay {
+    /// It ends with its program.
+    #[default]
+    No,
+    /// It will, when it is set up.
+    Planned,
+    Yes,
+}
+
 /// The additions of a recording to the machine's tracing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
@@ -35,6 +46,9 @@ pub struct Journal {
     /// Inode of the recorder's pid namespace; 0 if it is not known.
     pid_namespace: u64,
     boot_id: String,
+    /// The recording goes on when its program has ended.
+    #[serde(default)]
+    pub(crate) stay: Stay,
     /// Name of the instance.
     pub instance: String,
     /// Inode of the instance's folder, by which it is told from another of the same name; none
@@ -66,6 +80,13 @@ pub struct Journal {
     /// Triggers take snapshots, which are saved beside the output.
     #[serde(default)]
     pub(crate) snapshots: bool,
+    /// The events of this instance with histograms, which are saved beside the output: systems and
+    /// names.
+    #[serde(default)]
+    pub(crate) histograms: Vec<(String, String)>,
+    /// Inode of the file with the histograms of all instances.
+    #[serde(default)]
+    pub(crate) histograms_saved: Option<u64>,
     /// A file of a CPU that is being made the output, and its bytes of events. Later bytes are of
     /// other CPUs.
     pub(crate) in_place: Option<(u32, u64)>,
@@ -112,6 +133,7 @@ impl Journal {
             start_time: os::start_time(pid),
             pid_namespace: os::pid_namespace(),
             boot_id: boot_id(),
+            stay: if plan.stays { Stay::Planned } else { Stay::No },
             instance,
             inode: None,
             adopted: None,
@@ -124,6 +146,8 @@ impl Journal {
             stream: plan.stream || plan.receiver.is_some(),
             receiver: plan.receiver.as_ref().map(ToString::to_string),
             snapshots: triggers::has(&plan.events, "snapshot"),
+            histograms: Vec::new(),
+            histograms_saved: None,
             in_place: None,
             finished: None,
         }
@@ -156,6 +180,15 @@ impl Journal {
         let linked = fs::hard_link(&new, &path);
         let _ = fs::remove_file(&new);
         match linked {
+            Err(error)
+                if error.kind() == ErrorKind::AlreadyExists
+                    && read(&path).is_ok_and(|found| found.stay == Stay::Yes) =>
+            {
+                bail!(
+                    "the instance {} is started already: `lastwords kernel reset {0}` ends that",
+                    self.instance
+                )
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
                 "{}: a recorder with the instance {} runs, or was killed; in the second case `lastwords restore` cleans up",
                 path.display(),
@@ -191,6 +224,12 @@ impl Journal {
         fs::remove_file(&path).with_context(|| format!("{}: cannot be removed", path.display()))
     }
 
+    /// Returns the names of the instances whose triggers make histograms.
+    pub fn with_histograms(&self) -> impl Iterator<Item = &str> {
+        let all = [self].into_iter().chain(&self.buffers);
+        all.filter(|own| !own.histograms.is_empty()).map(|own| own.instance.as_str())
+    }
+
     /// Returns true if triggers of the recording take snapshots.
     #[must_use]
     pub fn takes_snapshots(&self) -> bool {
@@ -212,6 +251,7 @@ impl Journal {
         }
         match self.owner() {
             Owner::Alive => RecordingState::Runs,
+            Owner::Dead if self.stay == Stay::Yes => RecordingState::Runs,
             Owner::Dead | Owner::OfAnotherBoot => RecordingState::Killed,
         }
     }

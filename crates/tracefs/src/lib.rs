@@ -16,7 +16,7 @@
 //! sub-buffer of each CPU is read when tracing has stopped.
 //!
 //! The snapshots that triggers take are read while recording goes on, and saved in folders of their
-//! own.
+//! own. The histograms that triggers make are saved at the end, beside the trace ([`histograms()`]).
 //!
 //! With a receiver, sub-buffers go from the pipe to a socket instead of a file
 //! ([`lastwords_stream`]).
@@ -38,6 +38,7 @@ mod elf;
 mod error;
 mod events;
 mod firings;
+mod histograms;
 mod instance;
 pub mod journal;
 mod plan;
@@ -48,17 +49,20 @@ mod save;
 mod send;
 mod shared;
 mod snapshot;
+mod staying;
 mod triggers;
 
 pub use choice::Choice;
 pub use definitions::{Definition, DefinitionKind};
 pub use error::{Error, Result};
 pub use firings::{News, Tell};
+pub use histograms::histograms;
 pub use plan::{Buffer, Plan, Snapshots};
 pub use recording::Recording;
 pub use restore::{Restored, restore};
 pub use rule::Rule;
 pub use save::Saved;
+pub use staying::Staying;
 
 /// Returns true if an instance of this name exists, so that a recording may use it.
 #[must_use]

@@ -59,6 +59,9 @@ pub struct Plan {
     /// The file to save the trace as. With a receiver, it is written only if the stream breaks,
     /// and gets what could not be sent.
     pub output: PathBuf,
+    /// The recording goes on when this program has ended ([`crate::Recording::leave`]). It has no
+    /// file until it is extracted, and its instance is named `lastwords` by default.
+    pub stays: bool,
     /// An existing file is replaced.
     pub force: bool,
     /// The folder for the journal, which must exist and belong to the user alone.

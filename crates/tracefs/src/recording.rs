@@ -7,6 +7,7 @@ use crate::drain::Drain;
 use crate::error::{Error, Result};
 use crate::events;
 use crate::firings::{Firings, Tell};
+use crate::histograms;
 use crate::instance::Instance;
 use crate::journal::Journal;
 use crate::plan::{Plan, Snapshots, kib};
@@ -38,7 +39,7 @@ type Reader = JoinHandle<(Drain, anyhow::Result<()>)>;
 /// A recording that was set up. If it is dropped, all that it added is removed and nothing is
 /// saved.
 pub struct Recording {
-    changes: Changes,
+    pub(crate) changes: Changes,
     /// The connection to the receiver, if events go to one.
     sender: Option<Arc<Sender>>,
     /// The descriptions that the receiver has.
@@ -59,8 +60,8 @@ pub struct Recording {
     triggered: Vec<Rule>,
     /// The same of the other instances, by their position in [`Plan::buffers`].
     triggered_there: Vec<Vec<Rule>>,
-    /// Nothing is left to undo, or it is left for [`crate::restore`].
-    is_over: bool,
+    /// Nothing is left to undo, or it is left for [`crate::restore`] or [`crate::Staying`].
+    pub(crate) is_over: bool,
 }
 
 impl Recording {
@@ -342,6 +343,9 @@ impl Recording {
         self.is_over = true;
         let mut errors = Vec::new();
         let (snapshots, why) = self.end_snapshots();
+        let histograms = self.stop().map_err(anyhow::Error::from);
+        histograms::pause(&self.changes);
+        let histograms = histograms.and_then(|()| histograms::save(&mut self.changes));
         let saved = match self.sender.clone() {
             Some(sender) => self.send(&sender).or_else(|error| {
                 // The threads have closed their rings by now, so that what is left can be read
@@ -361,6 +365,16 @@ impl Recording {
             Error::unsaved(&self.changes.journal.instance, &why)
         })?;
         saved.snapshots = snapshots;
+        match histograms {
+            Ok(path) => saved.histograms = path,
+            Err(error) => {
+                let why = error.context(
+                    "the histograms are not saved; `lastwords restore` saves what the instance still has of them",
+                );
+                errors.push(Error::histograms(&self.changes.journal.instance, &why));
+                return Ok((saved, errors));
+            }
+        }
         if let Some(error) = why {
             let why = error.context(
                 "a snapshot is not saved; `lastwords restore` saves what the instance still has of it",

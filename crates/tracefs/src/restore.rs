@@ -2,11 +2,12 @@
 
 use crate::changes::Changes;
 use crate::error::{Error, Result};
-use crate::journal::{self, Owner};
+use crate::histograms;
+use crate::journal::{self, Owner, Stay};
 use crate::save::{self, Saved};
 use crate::snapshot;
 use anyhow::Context;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The work that was done for one journal.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Restored {
     pub saved: Option<Saved>,
     /// The snapshot that a trigger took, if it was not saved.
     pub snapshot: Option<Saved>,
+    /// The file with the histograms of triggers, if there are any.
+    pub histograms: Option<PathBuf>,
     /// The removed parts, in words.
     pub done: Vec<String>,
     /// The errors. If there are any, the journal is kept, so that the work can be tried again.
@@ -29,13 +32,16 @@ pub struct Restored {
 /// With `discard`, nothing is saved. Without journals there is nothing to do, so a second call does
 /// nothing.
 ///
+/// A recording that stays ([`crate::Staying`]) is left alone.
+///
 /// A recorder that still runs is an error of its row, and what it added is not touched. If a trace
 /// cannot be saved, what has it is kept.
 ///
 /// # Errors
 /// tracefs is not mounted, or a journal cannot be read.
 pub fn restore(journals: &Path, discard: bool) -> Result<Vec<Restored>> {
-    let found = journal::list(journals)?;
+    let mut found = journal::list(journals)?;
+    found.retain(|journal| journal.stay != Stay::Yes || journal.owner() == Owner::OfAnotherBoot);
     if found.is_empty() {
         return Ok(Vec::new());
     }
@@ -45,23 +51,23 @@ pub fn restore(journals: &Path, discard: bool) -> Result<Vec<Restored>> {
         journals: journals.to_owned(),
         journal,
     });
-    Ok(changes.map(|changes| one(&changes, discard)).collect())
+    Ok(changes.map(|changes| one(changes, discard)).collect())
 }
 
-fn one(changes: &Changes, discard: bool) -> Restored {
-    let journal = &changes.journal;
-    let (instance, pid) = (journal.instance.clone(), journal.pid);
+fn one(mut changes: Changes, discard: bool) -> Restored {
+    let (instance, pid) = (changes.journal.instance.clone(), changes.journal.pid);
     let mut restored = Restored {
         instance,
         pid,
         saved: None,
         snapshot: None,
+        histograms: None,
         done: Vec::new(),
         errors: Vec::new(),
     };
-    match journal.owner() {
+    match changes.journal.owner() {
         Owner::Alive => {
-            let instance = journal.instance.clone();
+            let instance = restored.instance.clone();
             restored.errors.push(Error::Running { instance, pid });
             return restored;
         }
@@ -70,7 +76,7 @@ fn one(changes: &Changes, discard: bool) -> Restored {
             restored
                 .done
                 .push("the machine was booted since; removed the journal alone".to_owned());
-            let removed = journal.remove(&changes.journals);
+            let removed = changes.journal.remove(&changes.journals);
             restored
                 .errors
                 .extend(removed.err().map(|why| Error::left(&changes.journal.instance, &why)));
@@ -78,8 +84,15 @@ fn one(changes: &Changes, discard: bool) -> Restored {
         }
         Owner::Dead => {}
     }
+    // One that was to stay has no file yet.
+    let discard = discard || changes.journal.stay == Stay::Planned;
+    if !discard && let Err(error) = save_histograms(&mut changes, &mut restored) {
+        restored.errors.push(error);
+        return restored;
+    }
+    let journal = &changes.journal;
     if changes.has_instance() && !discard && !journal.is_saved() {
-        match save_rest(changes) {
+        match save_rest(&changes) {
             Ok(Rest::Saved(saved)) => restored.saved = Some(*saved),
             Ok(Rest::Nothing { taken }) => {
                 if let (Some(receiver), 1..) = (&journal.receiver, taken) {
@@ -102,7 +115,7 @@ fn one(changes: &Changes, discard: bool) -> Restored {
         }
     }
     if changes.has_instance() && !discard && journal.snapshots {
-        match snapshot::save_left(changes) {
+        match snapshot::save_left(&changes) {
             Ok(saved) => restored.snapshot = saved,
             Err(error) => {
                 let why = format!(
@@ -120,6 +133,19 @@ fn one(changes: &Changes, discard: bool) -> Restored {
     restored.done.extend(done);
     restored.errors.extend(errors);
     restored
+}
+
+/// Saves the histograms of triggers.
+fn save_histograms(changes: &mut Changes, restored: &mut Restored) -> Result<()> {
+    histograms::pause(changes);
+    let saved = histograms::save(changes).with_context(|| {
+        let instance = &restored.instance;
+        format!(
+            "instance {instance}: its histograms cannot be saved; --discard removes them unsaved"
+        )
+    });
+    restored.histograms = saved.map_err(|why| Error::histograms(&restored.instance, &why))?;
+    Ok(())
 }
 
 /// The part of a recording that its killed recorder left.

@@ -10,4 +10,6 @@ pub struct Rule {
     pub filter: String,
     /// The kernel's triggers for each of the events, in the order in which they are set.
     pub triggers: Vec<String>,
+    /// The events are not recorded, even if an earlier rule selects them. Their triggers work.
+    pub is_left_out: bool,
 }

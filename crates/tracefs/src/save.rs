@@ -3,7 +3,7 @@
 use crate::changes::{Changes, beside};
 use crate::drain::Drain;
 use crate::instance::Instance;
-use crate::journal::Journal;
+use crate::journal::{Journal, Stay};
 use anyhow::{Context, bail};
 use lastwords_ftrace::dat::{self, DataPosition, InPlace, WriteOptions};
 use lastwords_ftrace::{Array, CpuRing, HeaderPage, Ring, SubBufferInfo, Tracing, counters, page};
@@ -39,6 +39,8 @@ pub struct Saved {
     pub is_stream: bool,
     /// The snapshots that triggers took, each in a folder of its own, oldest first.
     pub snapshots: Vec<Saved>,
+    /// The file with the histograms of triggers; none if there are none.
+    pub histograms: Option<PathBuf>,
     /// The instance; none for the main one.
     pub buffer: Option<String>,
     /// More instances in the same file.
@@ -99,7 +101,7 @@ impl Part {
 }
 
 /// Makes a new file for this user alone, in place of one that a killed recorder may have left.
-fn create(path: &Path) -> anyhow::Result<File> {
+pub(crate) fn create(path: &Path) -> anyhow::Result<File> {
     let _ = fs::remove_file(path);
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
     file.with_context(|| path.display().to_string())
@@ -257,9 +259,11 @@ fn finish(changes: &Changes, drains: Vec<Drain>, header_page: HeaderPage) -> any
 fn account(changes: &Changes, ring: &Parts, was_killed: bool) -> Saved {
     let mut gaps: Vec<Gap> = counters(ring).collect();
     gaps.extend(left_behind(&ring.cpus));
-    if was_killed {
+    let stays = changes.journal.stay == Stay::Yes;
+    if was_killed || stays {
         let place = match &changes.journal.receiver {
             Some(receiver) => format!("taken from the ring before, and sent to {receiver}"),
+            None if stays => "taken from the ring before, by another reader".to_owned(),
             None => "taken from the ring by the killed recorder and not written".to_owned(),
         };
         gaps.extend(not_written(ring, &place));
@@ -273,6 +277,7 @@ fn account(changes: &Changes, ring: &Parts, was_killed: bool) -> Saved {
         gaps,
         is_stream: changes.journal.stream,
         snapshots: Vec::new(),
+        histograms: None,
         buffer: None,
         buffers: Vec::new(),
     };

@@ -97,6 +97,7 @@ pub(crate) fn finish(
         cpus: cpus.iter().map(|cpu| cpu.cpu).collect(),
         is_stream: true,
         snapshots: Vec::new(),
+        histograms: None,
         buffer: None,
         buffers: Vec::new(),
     })

@@ -173,6 +173,7 @@ impl Taken {
             gaps,
             is_stream: false,
             snapshots: Vec::new(),
+            histograms: None,
             buffer: None,
             buffers: Vec::new(),
         })

@@ -2,16 +2,21 @@
 //! section 6).
 //!
 //! A trigger belongs to the instance of the recording, and goes with it. The recording takes part
-//! in two of them: the snapshots that `snapshot` takes are saved beside the trace
-//! ([`crate::firings`]), and `traceoff` ends a recording without a command.
+//! in three of them: the snapshots that `snapshot` takes are saved beside the trace
+//! ([`crate::firings`]), so are the histograms of `hist` ([`crate::histograms()`]), and `traceoff`
+//! ends a recording without a command.
 
 use crate::instance::Instance;
+use crate::plan::Plan;
 use crate::rule::Rule;
 use anyhow::bail;
 
 /// The first kernel whose `traceon`, `traceoff` and `stacktrace` work on the instance. Before it
 /// they work on the top level.
 const OWN_INSTANCE: (u32, u32) = (5, 17);
+
+/// What the kernel's own help says if it has histograms.
+const HISTOGRAMS: &str = "hist trigger";
 
 /// Returns the command of a trigger: the word before its arguments.
 fn command(trigger: &str) -> &str {
@@ -72,18 +77,14 @@ pub(crate) fn stop(rules: &[Rule]) -> bool {
     has(rules, "traceoff") && !has(rules, "traceon")
 }
 
-/// Checks what the kernel would accept and a recording cannot do. `is_moved` is true if events are
-/// streamed or sent while recording goes on; `release` is that of the kernel.
+/// Checks what the kernel would accept and a recording cannot do. `release` is that of the kernel.
 ///
 /// # Errors
 /// A trigger is no single line, changes what is not of the instance, or has a result that would not
 /// be saved.
-pub(crate) fn check(
-    rules: &[Rule],
-    top: &Instance,
-    is_moved: bool,
-    release: &str,
-) -> anyhow::Result<()> {
+pub(crate) fn check(plan: &Plan, top: &Instance, release: &str) -> anyhow::Result<()> {
+    let rules = &plan.events;
+    let is_moved = plan.stream || plan.receiver.is_some();
     for trigger in rules.iter().flat_map(|rule| &rule.triggers) {
         let said = format!("--trigger {trigger:?}");
         match command(trigger) {
@@ -109,16 +110,18 @@ pub(crate) fn check(
                     "{said}: before Linux 5.17 it may work on the machine's own tracing and not on the recording, and this is {release}"
                 )
             }
+            "hist" if top.read("README").is_ok_and(|text| !text.contains(HISTOGRAMS)) => {
+                bail!("{said}: this kernel was built without histograms (CONFIG_HIST_TRIGGERS)")
+            }
             // Variables of a histogram serve the action of another one.
             "hist"
-                if !rules
-                    .iter()
-                    .flat_map(|rule| &rule.triggers)
-                    .any(|other| other.contains(":on")) =>
+                if plan.receiver.is_some()
+                    && !rules
+                        .iter()
+                        .flat_map(|rule| &rule.triggers)
+                        .any(|other| other.contains(":on")) =>
             {
-                bail!(
-                    "{said}: a histogram is not saved with a trace; give one with an action (onmatch, onmax, onchange), and what that records is"
-                )
+                bail!("{said}: a receiver takes no histograms: record into a file")
             }
             _ => {}
         }
@@ -159,13 +162,10 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_stream::Address;
 
     fn rule(trigger: &str) -> Rule {
-        Rule {
-            pattern: "sched".to_owned(),
-            filter: String::new(),
-            triggers: vec![trigger.to_owned()],
-        }
+        Rule { pattern: "sched".to_owned(), triggers: vec![trigger.to_owned()], ..Rule::default() }
     }
 
     #[test]
@@ -173,7 +173,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let top = Instance::top(folder.path());
         let of = |trigger: &str, is_moved: bool, release: &str| {
-            check(&[rule(trigger)], &top, is_moved, release).map_err(|error| error.to_string())
+            let plan = Plan { events: vec![rule(trigger)], stream: is_moved, ..Plan::default() };
+            check(&plan, &top, release).map_err(|error| error.to_string())
         };
         let refused = |trigger: &str, is_moved, release: &str, why: &str| {
             let error = of(trigger, is_moved, release).unwrap_err();
@@ -187,15 +188,19 @@ mod tests {
         refused("stacktrace", false, "unknown", "5.17");
         of("traceoff:1", true, "5.17.0").unwrap();
         of("stacktrace", false, "10.0").unwrap();
-        refused("hist:keys=pid", false, "6.12", "not saved");
-        let waking = Rule {
-            triggers: vec!["hist:keys=pid:t=common_timestamp.usecs".to_owned()],
-            ..rule("")
-        };
+        of("hist:keys=pid", true, "6.12").unwrap();
+        std::fs::write(folder.path().join("README"), "tracing mini-HOWTO:\n").unwrap();
+        refused("hist:keys=pid", false, "6.12", "CONFIG_HIST_TRIGGERS");
+        std::fs::write(folder.path().join("README"), format!("\t{HISTOGRAMS}\t- \n")).unwrap();
+        let waking = rule("hist:keys=pid:t=common_timestamp.usecs");
         let switch = rule(
             "hist:keys=next_pid:d=common_timestamp.usecs-$t:onmatch(sched.sched_waking).lat($d)",
         );
-        check(&[waking, switch], &top, false, "6.12").unwrap();
+        let receiver = Address::of_output("tcp:localhost:1".as_ref()).unwrap();
+        let sent = |events| Plan { events, receiver: receiver.clone(), ..Plan::default() };
+        let error = check(&sent(vec![waking.clone()]), &top, "6.12").unwrap_err().to_string();
+        assert!(error.contains("a receiver takes no histograms"), "{error}");
+        check(&sent(vec![waking, switch]), &top, "6.12").unwrap();
         refused("!snapshot", false, "6.12", "to remove");
         refused(" ", false, "6.12", "a command");
         refused("snapshot\ntraceoff", false, "6.12", "one line");

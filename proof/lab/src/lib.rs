@@ -30,6 +30,7 @@ mod compare;
 mod confined;
 mod coredumpd;
 mod dump;
+mod hist;
 mod hotplug;
 mod initramfs;
 mod installed;
@@ -181,6 +182,7 @@ const OTHERS: &[Other] = &[
     Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
     Other { name: choice::NAME, what: choice::WHAT, run: choice::run },
+    Other { name: hist::NAME, what: hist::WHAT, run: hist::run },
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
     Other { name: bpf::NAME, what: bpf::WHAT, run: bpf::run },
     Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },

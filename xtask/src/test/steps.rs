@@ -182,6 +182,8 @@ const GUESTS: &[Step] = &[
         Never,
         "lab --kernel 6.12 --scenario watch-guest",
         "guests that panic, read from outside; the dump made afterwards has the same",
+    ),
+    rig(
         "choice",
         Never,
         "lab --kernel 6.12 --scenario choice",

@@ -139,7 +139,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "lastwords record -e 'syscalls:*' --user -- ./shop",
                 "the kernel and the sessions of a command",
             ),
-            ("lastwords record -p function -l 'vfs_*' -F -- ./shop", "some functions in a command"),
+            (
+                "lastwords record -v -e sched_switch -R hist:keys=next_comm",
+                "count events by key, and record none",
+            ),
         ],
     ),
     (
@@ -157,6 +160,45 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("lastwords restore", "save what a killed `record` left, and clean up"),
             ("lastwords restore --discard", "clean up without saving"),
+        ],
+    ),
+    (
+        "kernel",
+        &[
+            ("lastwords kernel start -e sched", "record in an instance that stays"),
+            ("lastwords kernel extract -o sched.dat", "save what it has"),
+            ("lastwords kernel reset", "remove it, and restore the settings"),
+        ],
+    ),
+    (
+        "kernel start",
+        &[
+            ("lastwords kernel start -e sched -e irq", "in the instance lastwords"),
+            (
+                "lastwords kernel start -p function -l 'vfs_*' --instance calls",
+                "some functions, in the instance calls",
+            ),
+        ],
+    ),
+    ("kernel stop", &[("lastwords kernel stop", "keep what was recorded")]),
+    ("kernel restart", &[("lastwords kernel restart", "record on after `stop`")]),
+    (
+        "kernel show",
+        &[
+            ("lastwords kernel show | tail", "the newest events"),
+            ("lastwords kernel show --live", "events as they come"),
+        ],
+    ),
+    (
+        "kernel extract",
+        &[("lastwords kernel extract -o sched.dat", "for `report`, trace-cmd and KernelShark")],
+    ),
+    ("kernel reset", &[("lastwords kernel reset calls", "remove the instance calls")]),
+    (
+        "kernel hist",
+        &[
+            ("lastwords kernel hist -i 1s", "the histograms of a `record` that runs, each second"),
+            ("lastwords kernel hist trace.dat.hist --json", "those that it saved, as data"),
         ],
     ),
     (

@@ -13,6 +13,7 @@ mod elsewhere;
 #[cfg(feature = "arrow")]
 mod ingest;
 mod inspect;
+mod kernel;
 pub(crate) mod level;
 pub(crate) mod list;
 mod man;
@@ -95,6 +96,8 @@ pub(crate) enum Verb {
     WatchGuest(watch_guest::Args),
     /// Save the trace of a `record` that was killed, and clean up the kernel's tracer
     Restore(restore::Args),
+    /// Start, stop, show and save the kernel's tracer as trace-cmd does; histograms
+    Kernel(kernel::Args),
     /// List sessions, live and left over
     List(list::Args),
     /// Show what a session records now: rates by event, rings, losses, open spans
@@ -167,6 +170,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         #[cfg(feature = "guests")]
         Verb::WatchGuest(args) => watch_guest::run(&args),
         Verb::Restore(args) => restore::run(&args),
+        Verb::Kernel(args) => kernel::run(&args),
         Verb::List(args) => list::run(&args),
         Verb::Top(args) => top::run(&args),
         Verb::Enable(args) => rule::enable(&args),

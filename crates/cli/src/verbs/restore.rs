@@ -2,7 +2,7 @@
 
 use crate::exit::Outcome;
 use crate::say;
-use crate::verbs::record;
+use crate::verbs::{kernel, record};
 use std::path::PathBuf;
 
 /// The arguments of `restore`.
@@ -33,6 +33,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                     restored.instance,
                     saved.path.display()
                 ));
+            }
+            if let Some(path) = &restored.histograms {
+                kernel::hist::tell(path)?;
+                say::line(format_args!("instance {}: saved {}", restored.instance, path.display()));
             }
             for done in &restored.done {
                 say::line(format_args!("instance {}: {done}", restored.instance));

@@ -27,6 +27,7 @@ mod inputs;
 mod inspect;
 mod journal;
 mod kernel_snapshots;
+mod kernel_stays;
 mod kinds;
 mod layouts;
 mod lines;

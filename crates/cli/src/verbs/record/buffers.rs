@@ -15,47 +15,47 @@ use std::ffi::OsString;
 
 /// The options of one instance.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct OfOne {
+pub(in crate::verbs) struct OfOne {
     #[command(flatten)]
-    pub(super) events: EventOptions,
+    pub(in crate::verbs) events: EventOptions,
 
     /// The kernel's tracer: function, function_graph, ...
     ///
     /// /sys/kernel/tracing/available_tracers has all names.
     #[arg(short, long, value_name = "PLUGIN")]
-    pub(super) plugin: Option<String>,
+    pub(in crate::verbs) plugin: Option<String>,
 
     /// The size of the ring of each CPU
     ///
     /// By default, it is 8M, or that of an instance that exists.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(super) size: Option<u64>,
+    pub(in crate::verbs) size: Option<u64>,
 
     /// The clock of the events
     ///
     /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of
     /// applications. By default, it is mono, or the clock of an instance that exists.
     #[arg(short = 'C', long, value_name = "CLOCK")]
-    pub(super) clock: Option<String>,
+    pub(in crate::verbs) clock: Option<String>,
 
     #[command(flatten)]
-    pub(super) choice: ChoiceOptions,
+    pub(in crate::verbs) choice: ChoiceOptions,
 }
 
 /// The options of all instances.
 #[derive(Debug, Clone)]
-pub(super) struct BufferOptions {
+pub(in crate::verbs) struct BufferOptions {
     /// Those before the first `-B`.
-    pub(super) main: OfOne,
+    pub(in crate::verbs) main: OfOne,
     /// The names of the others, with their options.
-    pub(super) others: Vec<(String, OfOne)>,
+    pub(in crate::verbs) others: Vec<(String, OfOne)>,
 }
 
 const BUFFER: &str = "buffer";
 
 impl BufferOptions {
     /// Returns the other instances for the plan.
-    pub(super) fn buffers(&self, processes: &ProcessOptions) -> Vec<Buffer> {
+    pub(in crate::verbs) fn buffers(&self, processes: &ProcessOptions) -> Vec<Buffer> {
         let of = |(name, options): &(String, OfOne)| Buffer {
             name: name.clone(),
             events: options.events.rules.clone(),
@@ -68,7 +68,7 @@ impl BufferOptions {
     }
 
     /// Returns the options of each instance.
-    pub(super) fn all(&self) -> impl Iterator<Item = &OfOne> {
+    pub(in crate::verbs) fn all(&self) -> impl Iterator<Item = &OfOne> {
         [&self.main].into_iter().chain(self.others.iter().map(|(_, options)| options))
     }
 }
@@ -89,7 +89,8 @@ fn words(matches: &ArgMatches) -> Vec<(usize, OsString)> {
         }
         let places = matches.indices_of(id).into_iter().flatten();
         let name = arg.get_long().unwrap_or(id);
-        if !arg.get_action().takes_values() {
+        let has_none = arg.get_num_args().is_some_and(|values| !values.takes_values());
+        if has_none || !arg.get_action().takes_values() {
             words.extend(places.map(|place| (place, format!("--{name}").into())));
             continue;
         }

@@ -10,7 +10,7 @@ const HEADING: &str = "Functions, processes, CPUs";
 
 /// Options for all instances that choose processes.
 #[derive(Debug, clap::Args)]
-pub(super) struct ProcessOptions {
+pub(in crate::verbs) struct ProcessOptions {
     /// Record only COMMAND
     ///
     /// Without -c, that is only its first thread.
@@ -25,13 +25,18 @@ pub(super) struct ProcessOptions {
 }
 
 impl ProcessOptions {
+    /// Returns the options of a recording without a command.
+    pub(in crate::verbs) fn without_command(children: bool) -> Self {
+        Self { only_command: false, children }
+    }
+
     /// Returns true if only COMMAND is recorded.
-    pub(super) fn is_for_command(&self) -> bool {
+    pub(in crate::verbs) fn is_for_command(&self) -> bool {
         self.only_command
     }
 
     /// Checks that `-c` has processes in some instance.
-    pub(super) fn check<'a>(
+    pub(in crate::verbs) fn check<'a>(
         &self,
         mut all: impl Iterator<Item = &'a ChoiceOptions>,
     ) -> anyhow::Result<()> {
@@ -44,7 +49,7 @@ impl ProcessOptions {
     }
 
     /// Returns the choice of an instance for the plan.
-    pub(super) fn choice(&self, own: &ChoiceOptions) -> Choice {
+    pub(in crate::verbs) fn choice(&self, own: &ChoiceOptions) -> Choice {
         let has_processes = self.only_command || !own.pids.is_empty();
         Choice {
             is_for_command: self.only_command,
@@ -56,7 +61,7 @@ impl ProcessOptions {
 
 /// Options that choose what the kernel's tracer records besides events.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct ChoiceOptions {
+pub(in crate::verbs) struct ChoiceOptions {
     /// Trace only these functions: a name, a glob or :mod:MODULE
     ///
     /// This is for `-p function` and `-p function_graph`. The option may be given several times.
@@ -125,7 +130,7 @@ impl ChoiceOptions {
     }
 
     /// Notes processes whose other threads are not recorded.
-    pub(super) fn tell_other_threads(&self) {
+    pub(in crate::verbs) fn tell_other_threads(&self) {
         for pid in &self.pids {
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
             let ids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());

@@ -5,15 +5,17 @@ mod buffers;
 mod choice;
 mod command;
 mod options;
+mod probes;
 mod sessions;
 mod snapshots;
 
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
 use crate::say;
+use crate::verbs::kernel;
 use anyhow::{Context, bail};
-use buffers::BufferOptions;
-use choice::ProcessOptions;
+pub(super) use buffers::{BufferOptions, OfOne};
+pub(super) use choice::ProcessOptions;
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use command::Signals;
@@ -22,7 +24,8 @@ use lastwords_render::evidence::{Amount, Losses};
 use lastwords_render::missing::count;
 use lastwords_stream::Address;
 use lastwords_trace::evidence::{Cause, Gap};
-use lastwords_tracefs::{DefinitionKind, Plan, Recording, Saved};
+use lastwords_tracefs::{Plan, Recording, Saved};
+pub(super) use probes::ProbeOptions;
 use sessions::Sessions;
 use snapshots::SnapshotOptions;
 use std::ffi::OsString;
@@ -60,44 +63,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     own: BufferOptions,
 
-    /// Define and record a probe in the kernel
-    ///
-    /// PROBE is `p:NAME FUNCTION [ARGS]`, or `r:NAME FUNCTION [ARGS]` at the return of the
-    /// function.
-    #[arg(long, value_name = "PROBE")]
-    kprobe: Vec<String>,
-
-    /// Define and record a probe in a program or library
-    ///
-    /// PROBE is `p:NAME /PATH:FUNCTION [ARGS]`, or `r:NAME /PATH:FUNCTION [ARGS]` at the return of the
-    /// function. In place of FUNCTION, an offset in the file is possible, and for `p` a static probe
-    /// (USDT), PROVIDER:PROBE.
-    #[arg(long, value_name = "PROBE")]
-    uprobe: Vec<String>,
-
-    /// Define and record a probe of a function, cheaper than --kprobe
-    ///
-    /// PROBE is `NAME FUNCTION [ARGS]`, or `NAME FUNCTION%return [ARGS]`.
-    #[arg(long, value_name = "PROBE")]
-    fprobe: Vec<String>,
-
-    /// Define and record a probe of a tracepoint, with its arguments
-    ///
-    /// PROBE is `NAME TRACEPOINT [ARGS]`.
-    #[arg(long, value_name = "PROBE")]
-    tprobe: Vec<String>,
-
-    /// Define and record an event whose fields are those of another
-    ///
-    /// PROBE is `NAME SYSTEM:EVENT [ARGS] [if FILTER]`.
-    #[arg(long, value_name = "PROBE")]
-    eprobe: Vec<String>,
-
-    /// Define and record a synthetic event
-    ///
-    /// EVENT is `NAME TYPE FIELD[; TYPE FIELD]...`.
-    #[arg(long, value_name = "EVENT")]
-    synthetic: Vec<String>,
+    #[command(flatten)]
+    probes: ProbeOptions,
 
     /// A full ring discards new events, not the oldest ones
     #[arg(long)]
@@ -332,6 +299,7 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     tell(&saved);
     saved.buffers.iter().for_each(tell);
     tell_overwritten(args, &saved);
+    let dropped = saved.histograms.as_deref().map(kernel::hist::tell).transpose();
     if takes_snapshots && saved.snapshots.is_empty() {
         say::note("no trigger took a snapshot");
     }
@@ -341,7 +309,7 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
         say::note(format_args!("both in one timeline: {shown}"));
     }
     let failed = failed || !errors.is_empty() || commands.load(Relaxed);
-    let lost = lost || saved.all().any(|saved| losses(saved).any);
+    let lost = lost || dropped? == Some(true) || saved.all().any(has_losses);
     Ok(outcome(args, status?.map(command::code), failed, lost))
 }
 
@@ -352,22 +320,11 @@ fn broken_output() -> PathBuf {
 
 /// Returns the plan of the recording of the kernel's tracer; none if only sessions are sent.
 fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
-    let of = |kind, texts: &[String]| {
-        texts.iter().map(move |text| (kind, text.clone())).collect::<Vec<_>>()
-    };
-    let definitions = [
-        of(DefinitionKind::Kprobe, &args.kprobe),
-        of(DefinitionKind::Uprobe, &args.uprobe),
-        of(DefinitionKind::Fprobe, &args.fprobe),
-        of(DefinitionKind::Tprobe, &args.tprobe),
-        of(DefinitionKind::Eprobe, &args.eprobe),
-        of(DefinitionKind::Synthetic, &args.synthetic),
-    ]
-    .concat();
+    let definitions = args.probes.definitions();
     // An instance that exists may have events enabled.
     let is_adopted = args.instance.as_deref().is_some_and(lastwords_tracefs::has_instance);
     let has_kernel = is_adopted
-        || args.own.all().any(|own| !own.events.rules.is_empty() || own.plugin.is_some())
+        || args.own.all().any(has_events)
         || !args.own.others.is_empty()
         || !definitions.is_empty();
     let has_sessions =
@@ -412,9 +369,15 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
         flush: args.flush(),
         snapshots: args.snapshots.plan(),
         output,
+        stays: false,
         force: args.force,
         journals: lastwords_control::dirs::make_base()?,
     }))
+}
+
+/// Returns true if the options of an instance name events or a tracer.
+pub(super) fn has_events(own: &OfOne) -> bool {
+    !own.events.rules.is_empty() || own.plugin.is_some()
 }
 
 /// Makes the folder for the sessions of the command's applications.
@@ -432,6 +395,11 @@ fn user_folder(output: &Path) -> anyhow::Result<PathBuf> {
             .with_context(|| shown.to_string())?,
     }
     Ok(folder)
+}
+
+/// Returns true if a saved trace has losses.
+pub(super) fn has_losses(saved: &Saved) -> bool {
+    losses(saved).any
 }
 
 /// Returns the losses of a saved trace. It is not known of all of them how many events are lost.
@@ -523,6 +491,7 @@ mod tests {
                 gaps,
                 is_stream,
                 snapshots: Vec::new(),
+                histograms: None,
                 buffer: None,
                 buffers: Vec::new(),
             })

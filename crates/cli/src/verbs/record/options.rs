@@ -1,4 +1,4 @@
-//! The options `-e` and `-f` of `record`. A filter belongs to the events before it, as in
+//! The options `-e`, `-f`, `-R` and `-v` of `record`. A filter belongs to the events before it, as in
 //! trace-cmd, so their order on the command line counts, which clap's derived parsers do not see.
 
 use clap::error::ErrorKind;
@@ -7,13 +7,14 @@ use lastwords_tracefs::Rule;
 
 /// The events to record, each with its filter.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct EventOptions {
-    pub(crate) rules: Vec<Rule>,
+pub(in crate::verbs) struct EventOptions {
+    pub(in crate::verbs) rules: Vec<Rule>,
 }
 
 const EVENT: &str = "event";
 const FILTER: &str = "filter";
 const TRIGGER: &str = "trigger";
+const LEAVE_OUT: &str = "leave-out";
 
 impl FromArgMatches for EventOptions {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
@@ -23,9 +24,15 @@ impl FromArgMatches for EventOptions {
             places.zip(texts.cloned()).collect::<Vec<_>>()
         };
         let events = with_places(EVENT);
+        // All events after the first `-v` are left out.
+        let left_out = matches.indices_of(LEAVE_OUT).and_then(|mut places| places.next());
         let mut rules: Vec<Rule> = events
             .iter()
-            .map(|(_, pattern)| Rule { pattern: pattern.clone(), ..Rule::default() })
+            .map(|(place, pattern)| Rule {
+                pattern: pattern.clone(),
+                is_left_out: left_out.is_some_and(|left_out| left_out < *place),
+                ..Rule::default()
+            })
             .collect();
         // The rule of the last event before a place.
         let before = |option: &str, place: usize, text: &str| {
@@ -92,7 +99,22 @@ impl clap::Args for EventOptions {
                     .long_help(
                         "A trigger of the kernel for the events of the last --event\n\n`snapshot if prev_pid == 1` saves the rings of \
                          each such moment in FILE.snapshot-1, FILE.snapshot-2 and so on, while recording goes on. `traceoff if ret < 0` ends the tracing and, without COMMAND, the recording. \
+                         `hist:keys=next_comm` counts the events by key in a histogram, which `lastwords kernel hist` shows and FILE.hist gets at the end. \
                          `stacktrace` and the kernel's other triggers work as the kernel describes them.",
+                    ),
+            )
+            .arg(
+                // An option, whose place clap knows, and no flag.
+                Arg::new(LEAVE_OUT)
+                    .short('v')
+                    .long(LEAVE_OUT)
+                    .action(ArgAction::Append)
+                    .num_args(0)
+                    .default_missing_value("true")
+                    .help("Do not record the events of each --event after this")
+                    .long_help(
+                        "Do not record the events of each --event after this\n\nTheir triggers work: `-v -e sched:sched_switch -R hist:keys=next_comm` \
+                         makes a histogram and records no event. `-e sched -v -e 'sched_stat*'` records all events of sched but these.",
                     ),
             )
     }
