@@ -152,6 +152,7 @@ pub(crate) fn run(given: &Given) -> Result<()> {
         return Ok(());
     }
     let is_gate = steps.iter().any(|(_, way)| !matches!(way, Way::Whole));
+    rig::room::check(is_gate)?;
     plan::announce(&steps.iter().map(|(step, _)| step.name).collect::<Vec<_>>(), is_gate);
     let passed_before =
         if given.has("full") && !given.has("again") { plan::passed_here()? } else { Vec::new() };

@@ -18,6 +18,7 @@ pub mod ended;
 pub mod lines;
 pub mod mirror;
 pub mod programs;
+pub mod room;
 pub mod scratch;
 pub mod version;
 pub mod wheel;
