@@ -11,8 +11,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -35,11 +33,9 @@ const AT_A_TIME: usize = 4;
 /// The programs that pages may run: those of the repository.
 const PROGRAMS: &[&str] = &["lastwords", "shop", "server", "layers", "logging", "triggers", "heap"];
 
+/// Build the book, check its links, run the commands of the book and of the README
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask book",
-    about = "Build the book, check its links, run the commands of the book and of the README"
-)]
+#[command(bin_name = "cargo xtask book")]
 struct Args {
     /// Run only the pages whose path has this part (may be given several times); do not build the
     /// book
@@ -119,30 +115,11 @@ fn check_summary(pages: &[Page], book: &Path) -> Result<()> {
 fn run_pages(pages: &[Page]) -> Result<()> {
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-book")?;
     let place = prepare(scratch.path())?;
-    let (next, begin) = (AtomicUsize::new(0), Instant::now());
-    let done: Mutex<Vec<(usize, Result<Counts>)>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                // Each worker takes the next page. Relaxed: the number is all that the workers
-                // share through it.
-                while let Some((at, page)) = take(pages, next.fetch_add(1, Ordering::Relaxed)) {
-                    let counts = run::run(page, &place);
-                    done.lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        .push((at, counts));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    done.sort_by_key(|(at, _)| *at);
+    let begin = Instant::now();
+    let work = |at: u64| Ok(run::run(&pages[at as usize], &place));
+    let done = rig::workers::each(AT_A_TIME, 0..pages.len() as u64, work)?;
     println!("{} pages took {:.1} s", pages.len(), begin.elapsed().as_secs_f64());
-    summarize(done.into_iter().map(|(_, counts)| counts))
-}
-
-fn take(pages: &[Page], at: usize) -> Option<(usize, &Page)> {
-    pages.get(at).map(|page| (at, page))
+    summarize(done.into_iter())
 }
 
 fn summarize(done: impl Iterator<Item = Result<Counts>>) -> Result<()> {

@@ -11,7 +11,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -30,11 +29,9 @@ use image::{Loss, Noting, Without};
 use judge::Verdict;
 use read::Array;
 
+/// Take pages out of dumps, and judge what is read of the rest
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask exclude",
-    about = "Take pages out of dumps, and judge what is read of the rest"
-)]
+#[command(bin_name = "cargo xtask exclude")]
 struct Args {
     /// Dumps of kernels with ftrace; BPF in them is judged, too
     #[arg(required_unless_present = "quick")]
@@ -115,38 +112,23 @@ fn all(args: &Args, dump: &std::path::Path, images: u64) -> Result<bool> {
         bail!("{}: no events", dump.display());
     }
     let range = args.image.map_or(0..images, |image| image..image + 1);
-    let next = AtomicU64::new(range.start);
+    let count = range.end - range.start;
     let sum = Mutex::new((Verdict::default(), BTreeMap::<String, u64>::new()));
-    let work = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= range.end {
-                return;
+    let work = |number| {
+        let (what, verdict) = one(&whole, args.seed, number);
+        let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+        for wrong in &verdict.wrong {
+            if rig::workers::times(&mut sum.1, wrong) <= 6 || args.image.is_some() {
+                println!("  image {number} ({what}): {wrong}");
             }
-            let (what, verdict) = one(&whole, args.seed, number);
-            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-            for wrong in &verdict.wrong {
-                let times = sum
-                    .1
-                    .entry(wrong.split(':').next().unwrap_or_default().to_owned())
-                    .or_default();
-                *times += 1;
-                if *times <= 6 || args.image.is_some() {
-                    println!("  image {number} ({what}): {wrong}");
-                }
-            }
-            sum.0.add(verdict);
         }
+        sum.0.add(verdict);
+        Ok(())
     };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, std::num::NonZero::get) {
-            scope.spawn(work);
-        }
-    });
+    rig::workers::each(rig::workers::cpus(), range, work)?;
     let (sum, kinds) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!(
-        "  {} images, {} lines: {} with unknown parts, {} under unknown arrays, {} missing and told; {} facts unknown; {} refused; {} wrong {kinds:?}; {:.0} s",
-        range.end - range.start,
+        "  {count} images, {} lines: {} with unknown parts, {} under unknown arrays, {} missing and told; {} facts unknown; {} refused; {} wrong {kinds:?}; {:.0} s",
         sum.lines,
         sum.partly,
         sum.unattributed,

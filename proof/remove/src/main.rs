@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -31,11 +30,9 @@ use judge::Verdict;
 use parts::{Loss, Part};
 use read::{Outcome, Whole};
 
+/// Take parts out of traces, and judge what is read of the rest
 #[derive(Clone, Parser)]
-#[command(
-    bin_name = "cargo xtask remove",
-    about = "Take parts out of traces, and judge what is read of the rest"
-)]
+#[command(bin_name = "cargo xtask remove")]
 struct Args {
     /// Files and folders that `lastwords` reads
     #[arg(required_unless_present = "quick")]
@@ -83,40 +80,23 @@ fn all(args: &Args, trace: &Path) -> Result<bool> {
     let parts = parts::find(trace)?;
     println!("{}: {} events, {} parts", trace.display(), whole.events.len(), parts.len());
     let range = args.image.map_or(0..args.images, |image| image..image + 1);
-    let next = AtomicU64::new(range.start);
+    let count = range.end - range.start;
     let sum = Mutex::new((Verdict::default(), BTreeMap::<String, u64>::new()));
-    let work = || -> Result<()> {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= range.end {
-                return Ok(());
+    let work = |number| {
+        let (what, verdict) = one(args, trace, &whole, &parts, number)?;
+        let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+        for wrong in verdict.wrong.iter().take(3).chain(&verdict.refused) {
+            if rig::workers::times(&mut sum.1, wrong) <= 9 || args.image.is_some() {
+                println!("  image {number} ({what}): {wrong}");
             }
-            let (what, verdict) = one(args, trace, &whole, &parts, number)?;
-            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-            for wrong in verdict.wrong.iter().take(3).chain(&verdict.refused) {
-                let times = sum
-                    .1
-                    .entry(wrong.split(':').next().unwrap_or_default().to_owned())
-                    .or_default();
-                *times += 1;
-                if *times <= 9 || args.image.is_some() {
-                    println!("  image {number} ({what}): {wrong}");
-                }
-            }
-            sum.0.add(verdict);
         }
+        sum.0.add(verdict);
+        Ok(())
     };
-    std::thread::scope(|scope| {
-        let count = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        let workers: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?
-        })
-    })?;
+    rig::workers::each(rig::workers::cpus(), range, work)?;
     let (sum, kinds) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!(
-        "  {} images, {} events: {} with unknown parts, {} under unknown traces, {} missing and told; {} refused; {} wrong {kinds:?}; {:.0} s",
-        range.end - range.start,
+        "  {count} images, {} events: {} with unknown parts, {} under unknown traces, {} missing and told; {} refused; {} wrong {kinds:?}; {:.0} s",
         sum.events,
         sum.partly,
         sum.unattributed,

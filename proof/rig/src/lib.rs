@@ -22,6 +22,7 @@ pub mod room;
 pub mod scratch;
 pub mod version;
 pub mod wheel;
+pub mod workers;
 
 /// Ends a program: prints the error, if there is one.
 pub fn exit(result: Result<()>) -> ExitCode {

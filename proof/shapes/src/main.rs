@@ -25,11 +25,10 @@ mod value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
 use build::Programs;
@@ -119,41 +118,27 @@ fn run_all(
     total: &mut Total,
 ) -> Result<()> {
     let cpus = cpus()?;
-    let next = AtomicUsize::new(0);
-    let done: Mutex<(&mut Total, Option<anyhow::Error>)> = Mutex::new((total, None));
-    let worker = || {
-        while let Some(shape) = shapes.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let place = folder.join(format!("shape-{}", shape.index));
-            let judged = run::run(programs, shape, &place, &cpus);
-            let Ok(mut done) = done.lock() else { return };
-            match judged {
-                Ok(sum) => done.0.add(shape, &sum),
-                Err(error) => {
-                    done.0.failed.push(shape.index);
-                    let error = describe(error, seed, shape, &place);
-                    println!("{error:#}\n");
-                    if !args.keep_going && done.1.is_none() {
-                        done.1 = Some(anyhow::anyhow!("shape {} failed, seed {seed}", shape.index));
-                        next.store(shapes.len(), Ordering::Relaxed);
-                    }
-                }
+    let total = Mutex::new(total);
+    let work = |number: u64| {
+        let shape = &shapes[number as usize];
+        let place = folder.join(format!("shape-{}", shape.index));
+        let judged = run::run(programs, shape, &place, &cpus);
+        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_right = judged.is_ok();
+        match judged {
+            Ok(sum) => total.add(shape, &sum),
+            Err(error) => {
+                total.failed.push(shape.index);
+                println!("{:#}\n", describe(error, seed, shape, &place));
             }
-            drop(done);
-            let _ = std::fs::remove_dir_all(&place);
         }
+        drop(total);
+        let _ = std::fs::remove_dir_all(&place);
+        ensure!(is_right || args.keep_going, "shape {} failed, seed {seed}", shape.index);
+        Ok(())
     };
-    std::thread::scope(|scope| {
-        for _ in
-            0..std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(1, 8)
-        {
-            scope.spawn(worker);
-        }
-    });
-    match done.into_inner() {
-        Ok((_, Some(error))) => Err(error),
-        Ok(_) => Ok(()),
-        Err(_) => bail!("a thread that ran shapes panicked"),
-    }
+    let threads = rig::workers::cpus().min(8);
+    rig::workers::each(threads, 0..shapes.len() as u64, work).map(drop)
 }
 
 /// Adds to an error what a person needs to look into the failure. The folder stays.

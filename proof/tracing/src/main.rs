@@ -29,7 +29,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
@@ -39,11 +38,9 @@ use judge::Sum;
 use rig::scratch::Scratch;
 use shape::Shape;
 
+/// Record random events of `tracing`, kill, recover, and compare every value
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask tracing",
-    about = "Record random events of `tracing`, kill, recover, and compare every value"
-)]
+#[command(bin_name = "cargo xtask tracing")]
 struct Args {
     #[command(subcommand)]
     part: Option<Part>,
@@ -99,7 +96,7 @@ fn main() -> ExitCode {
     rig::exit(done)
 }
 
-/// Runs all shapes, two for each CPU at a time.
+/// Runs all shapes, one for each CPU at a time.
 fn all(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or_else(|| rig::clock_seed() % 1_000_000_007);
     println!("seed {seed}");
@@ -114,26 +111,13 @@ fn all(args: &Args) -> Result<()> {
     );
     let scratch = Scratch::in_memory("lastwords-proof-tracing")?;
     let begun = Instant::now();
-    let end = args.shape.map_or(args.shapes, |shape| shape + 1);
-    let next = AtomicU64::new(args.shape.unwrap_or(0));
+    let range = args.shape.map_or(0..args.shapes, |shape| shape..shape + 1);
     let total = Mutex::new((Sum::default(), BTreeMap::<String, Vec<u64>>::new()));
-    let work = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= end {
-                return;
-            }
-            let failed = one(args, &lastwords, seed, index, scratch.path(), &total).is_err();
-            if failed && !args.keep_going {
-                next.store(end, Ordering::Relaxed);
-            }
-        }
+    let work = |index| {
+        let done = one(args, &lastwords, seed, index, scratch.path(), &total);
+        if args.keep_going { Ok(()) } else { done }
     };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, std::num::NonZero::get) {
-            scope.spawn(work);
-        }
-    });
+    let done = rig::workers::each(rig::workers::cpus(), range, work);
     drop(scratch);
     let (sum, failed) = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     println!(
@@ -144,6 +128,7 @@ fn all(args: &Args) -> Result<()> {
         begun.elapsed().as_secs_f64()
     );
     if failed.is_empty() {
+        done?;
         println!("all shapes are right, seed {seed}");
         return Ok(());
     }
