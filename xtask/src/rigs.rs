@@ -72,6 +72,12 @@ pub(crate) fn help() -> String {
     text
 }
 
+/// What the rig of the verb that these words begin with does.
+pub(crate) fn what(words: &str) -> &'static str {
+    let verb = words.split(' ').next();
+    rigs().find(|rig| Some(rig.verb) == verb).map_or("", |rig| rig.what)
+}
+
 /// Builds the rig of a verb, and becomes it. Returns only an error.
 pub(crate) fn become_rig(words: &[OsString]) -> Result<()> {
     let mut command = build(words)?;

@@ -39,6 +39,15 @@ struct Step {
     what: &'static str,
 }
 
+impl Step {
+    fn what(&self) -> &'static str {
+        match self.does {
+            Does::Rig(words) if self.what.is_empty() => crate::rigs::what(words),
+            _ => self.what,
+        }
+    }
+}
+
 /// The part of a step that the gate runs.
 enum Gate {
     Same,
@@ -148,7 +157,7 @@ fn run_demo() -> Result<()> {
 pub(crate) fn run(given: &Given) -> Result<()> {
     let steps = chosen(given)?;
     if given.has("list") {
-        steps.iter().for_each(|(step, _)| println!("{:<18} {}", step.name, step.what));
+        steps.iter().for_each(|(step, _)| println!("{:<18} {}", step.name, step.what()));
         return Ok(());
     }
     let is_gate = steps.iter().any(|(_, way)| !matches!(way, Way::Whole));
