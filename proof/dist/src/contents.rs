@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::linked;
 use super::tree::{FILE, PROGRAM, Tree};
@@ -19,77 +19,25 @@ pub(super) struct Layout {
     pub(super) changes: &'static str,
 }
 
-/// Files of `hooks` that are installed as they are: path in the repository, path on the system,
-/// mode.
-const HOOKS: &[(&str, &str, u32)] = &[
-    ("hooks/systemd/save-bundle", "usr/lib/lastwords/save-bundle", PROGRAM),
-    ("hooks/systemd/save-last-boot", "usr/lib/lastwords/save-last-boot", PROGRAM),
-    ("hooks/systemd/collect", "usr/lib/lastwords/collect", PROGRAM),
-    ("hooks/systemd/retain", "usr/lib/lastwords/retain", PROGRAM),
-    ("hooks/systemd/common.sh", "usr/lib/lastwords/common.sh", FILE),
-    ("hooks/systemd/sessions.sh", "usr/lib/lastwords/sessions.sh", FILE),
-    (
-        "hooks/systemd/lastwords-bundle.service",
-        "usr/lib/systemd/system/lastwords-bundle.service",
-        FILE,
-    ),
-    (
-        "hooks/systemd/lastwords-last-boot.service",
-        "usr/lib/systemd/system/lastwords-last-boot.service",
-        FILE,
-    ),
-    (
-        "hooks/systemd/lastwords-collect.service",
-        "usr/lib/systemd/system/lastwords-collect.service",
-        FILE,
-    ),
-    (
-        "hooks/systemd/lastwords-collect.timer",
-        "usr/lib/systemd/system/lastwords-collect.timer",
-        FILE,
-    ),
-    (
-        "hooks/systemd/lastwords-retention.service",
-        "usr/lib/systemd/system/lastwords-retention.service",
-        FILE,
-    ),
-    (
-        "hooks/systemd/lastwords-retention.timer",
-        "usr/lib/systemd/system/lastwords-retention.timer",
-        FILE,
-    ),
-    ("hooks/systemd/lastwords.conf", "usr/lib/tmpfiles.d/lastwords.conf", FILE),
-    ("hooks/kdump/save-trace", "usr/lib/lastwords/save-trace", PROGRAM),
-    ("hooks/apparmor/application", "usr/share/lastwords/apparmor", FILE),
-];
+/// Files of `hooks` that are installed as they are: mode, folder in the repository, folder on the
+/// system, names. A file with another name on the system is `FROM=TO`.
+const HOOKS: &str = "\
+program hooks/systemd  usr/lib/lastwords save-bundle save-last-boot collect retain
+file    hooks/systemd  usr/lib/lastwords common.sh sessions.sh
+file    hooks/systemd  usr/lib/systemd/system lastwords-bundle.service lastwords-last-boot.service
+file    hooks/systemd  usr/lib/systemd/system lastwords-collect.service lastwords-collect.timer
+file    hooks/systemd  usr/lib/systemd/system lastwords-retention.service lastwords-retention.timer
+file    hooks/systemd  usr/lib/tmpfiles.d lastwords.conf
+program hooks/kdump    usr/lib/lastwords save-trace
+file    hooks/apparmor usr/share/lastwords application=apparmor
+program hooks/dracut   usr/lib/dracut/modules.d/95lastwords module-setup.sh save-trace-hook.sh";
 
-/// The hooks that put the program into a crash kernel's first file system, by the tool that makes
-/// it.
-const DEBIAN_HOOKS: &[(&str, &str, u32)] = &[
-    ("hooks/initramfs-tools/lastwords", "usr/share/initramfs-tools/hooks/lastwords", PROGRAM),
-    (
-        "hooks/initramfs-tools/lastwords-save-trace",
-        "usr/share/initramfs-tools/scripts/local-bottom/lastwords-save-trace",
-        PROGRAM,
-    ),
-    (
-        "hooks/kdump/kdump-tools.conf",
-        "usr/lib/systemd/system/kdump-tools-dump.service.d/lastwords.conf",
-        FILE,
-    ),
-];
-const DRACUT_HOOKS: &[(&str, &str, u32)] = &[
-    (
-        "hooks/dracut/module-setup.sh",
-        "usr/lib/dracut/modules.d/95lastwords/module-setup.sh",
-        PROGRAM,
-    ),
-    (
-        "hooks/dracut/save-trace-hook.sh",
-        "usr/lib/dracut/modules.d/95lastwords/save-trace-hook.sh",
-        PROGRAM,
-    ),
-];
+/// What puts the program into a crash kernel's first file system on Debian, besides the hook of
+/// dracut, which is there too.
+const DEBIAN_HOOKS: &str = "\
+program hooks/initramfs-tools usr/share/initramfs-tools/hooks lastwords
+program hooks/initramfs-tools usr/share/initramfs-tools/scripts/local-bottom lastwords-save-trace
+file    hooks/kdump usr/lib/systemd/system/kdump-tools-dump.service.d kdump-tools.conf=lastwords.conf";
 
 /// Pages of the program's package: path in the repository, name.
 const DOCUMENTS: &[(&str, &str)] = &[
@@ -139,17 +87,30 @@ pub(super) fn program(tree: &Tree, debug: &Tree, system: System, program: &Path)
     tree.copy("usr/bin/lastwords", PROGRAM, program)?;
     tree.split("usr/bin/lastwords", debug, DEBUG)?;
     texts(tree, program, "usr/share", layout.zsh)?;
-    // dracut is on Debian too, and the hook of initramfs-tools is of no use where there is no
-    // initramfs-tools.
-    let own = if system == System::Debian { DEBIAN_HOOKS } else { &[] };
-    for (from, to, mode) in HOOKS.iter().chain(DRACUT_HOOKS).chain(own) {
-        tree.copy(to, *mode, &rig::root().join(from))?;
+    hooks(tree, HOOKS)?;
+    // The hook of initramfs-tools is of no use where there is no initramfs-tools.
+    if system == System::Debian {
+        hooks(tree, DEBIAN_HOOKS)?;
     }
     document(tree, system, "lastwords", layout.changes)?;
     tree.compress("usr/share/doc/lastwords/THIRD-PARTY", linked::notices("lastwords-cli")?)?;
     // The installation itself is done; the rest of the page is about units and hooks.
     for (text, name) in DOCUMENTS {
         tree.copy(&format!("usr/share/doc/lastwords/{name}"), FILE, &rig::root().join(text))?;
+    }
+    Ok(())
+}
+
+/// Copies the files of a table of hooks.
+fn hooks(tree: &Tree, table: &str) -> Result<()> {
+    for line in table.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [mode, from, to, names @ ..] = &words[..] else { bail!("{line}") };
+        let mode = if *mode == "program" { PROGRAM } else { FILE };
+        for name in names {
+            let (source, name) = name.split_once('=').unwrap_or((name, name));
+            tree.copy(&format!("{to}/{name}"), mode, &rig::root().join(from).join(source))?;
+        }
     }
     Ok(())
 }

@@ -176,11 +176,9 @@ fn install_rpms(rpms: &[PathBuf], scratch: &Path, release: &Release) -> Result<(
         "the installed program printed {printed:?}"
     );
     let files = query("-l")?;
-    for path in [
-        "/usr/lib64/liblastwords.so.0",
-        "/usr/include/lastwords.h",
-        "/usr/share/man/man1/lastwords-report.1.gz",
-    ] {
+    let words = "/usr/lib64/liblastwords.so.0 /usr/include/lastwords.h \
+        /usr/share/man/man1/lastwords-report.1.gz";
+    for path in words.split(' ') {
         ensure!(files.lines().any(|line| line == path), "no package has {path}:\n{files}");
     }
     let names = ["lastwords", "liblastwords0", "liblastwords-devel", "lastwords-debuginfo"];
