@@ -35,11 +35,9 @@ mod trace_dat;
 mod vmcore;
 mod wedge;
 
+/// Measure recording and recovering beside the peers
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask bench",
-    about = "Measure recording and recovering beside the peers"
-)]
+#[command(bin_name = "cargo xtask bench")]
 struct Args {
     #[command(subcommand)]
     bench: Bench,

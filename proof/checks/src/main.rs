@@ -16,11 +16,9 @@ mod matrix;
 mod miri;
 mod tsan;
 
+/// Run tests of the workspace under other tools, or with other inputs
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask",
-    about = "Run tests of the workspace under other tools, or with other inputs"
-)]
+#[command(bin_name = "cargo xtask")]
 enum Check {
     /// Compare what is recovered of the crash dumps beside the repository with what their kernels
     /// printed

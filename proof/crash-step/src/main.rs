@@ -40,12 +40,9 @@ use fault::Fault;
 use oracle::Tally;
 use scenario::{Plot, SCENARIOS, Scenario};
 
+/// Kill the recorder at every instruction and recover what it leaves
 #[derive(Debug, Parser)]
-#[command(
-    bin_name = "cargo xtask crash-step",
-    args_conflicts_with_subcommands = true,
-    about = "Kill the recorder at every instruction and recover what it leaves"
-)]
+#[command(bin_name = "cargo xtask crash-step", args_conflicts_with_subcommands = true)]
 struct Args {
     #[command(subcommand)]
     part: Option<Part>,

@@ -23,12 +23,9 @@ mod table;
 
 use table::{Row, TABLE, Verdict};
 
+/// Run the kernel's own tests of tracefs against `lastwords mount`
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask ftracetest",
-    args_conflicts_with_subcommands = true,
-    about = "Run the kernel's own tests of tracefs against `lastwords mount`"
-)]
+#[command(bin_name = "cargo xtask ftracetest", args_conflicts_with_subcommands = true)]
 struct Args {
     #[command(subcommand)]
     part: Option<Part>,

@@ -32,11 +32,9 @@ const PANIC: i32 = 101;
 /// Kinds of values.
 const EDGES: u64 = 14;
 
+/// Set words of a kernel crash dump that are read on the way to its trace to other values
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask hostile",
-    about = "Set words of a kernel crash dump that are read on the way to its trace to other values"
-)]
+#[command(bin_name = "cargo xtask hostile")]
 struct Args {
     /// An ELF vmcore
     dump: PathBuf,

@@ -31,12 +31,9 @@ const QUICK: u64 = 300;
 /// Longest wait for a child.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Kill processes that record, at random times, and recover what they leave
 #[derive(Debug, Parser)]
-#[command(
-    bin_name = "cargo xtask kills",
-    args_conflicts_with_subcommands = true,
-    about = "Kill processes that record, at random times, and recover what they leave"
-)]
+#[command(bin_name = "cargo xtask kills", args_conflicts_with_subcommands = true)]
 struct Args {
     #[command(subcommand)]
     part: Option<Part>,

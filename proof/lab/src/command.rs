@@ -5,12 +5,9 @@ use clap::{Parser, Subcommand};
 
 use super::{hotplug, nvdimm, prepare_quick, quick_kernels, recorder, why};
 
+/// Crash kernels of Debian under QEMU and compare what is recovered with what they printed
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask lab",
-    args_conflicts_with_subcommands = true,
-    about = "Crash kernels of Debian under QEMU and compare what is recovered with what they printed"
-)]
+#[command(bin_name = "cargo xtask lab", args_conflicts_with_subcommands = true)]
 struct Command {
     #[command(subcommand)]
     part: Option<Part>,

@@ -17,11 +17,9 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
+/// Build the wheel of the Python package, and test it
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask python",
-    about = "Build the wheel of the Python package, and test it"
-)]
+#[command(bin_name = "cargo xtask python")]
 struct Args {
     /// The program `lastwords`; by default that of the tests, which is built
     #[arg(long, value_name = "FILE")]

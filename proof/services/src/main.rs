@@ -22,11 +22,9 @@ use clap::Parser;
 use rig::scratch::Scratch;
 use service::Service;
 
+/// Kill services of axum and actix in nine ways, and judge what is recovered
 #[derive(Parser)]
-#[command(
-    bin_name = "cargo xtask services",
-    about = "Kill services of axum and actix in nine ways, and judge what is recovered"
-)]
+#[command(bin_name = "cargo xtask services")]
 struct Args {
     /// The program `lastwords`; by default that of the tests, which is built
     #[arg(long, value_name = "FILE")]

@@ -36,11 +36,9 @@ use std::rc::Rc;
 /// The judge: a program in Python.
 const JUDGE: &str = include_str!("judge.py");
 
+/// Judge data sets of crashes by DuckDB, PyArrow, Polars, trace-cmd and babeltrace2
 #[derive(Debug, Parser)]
-#[command(
-    bin_name = "cargo xtask tables",
-    about = "Judge data sets of crashes by DuckDB, PyArrow, Polars, trace-cmd and babeltrace2"
-)]
+#[command(bin_name = "cargo xtask tables")]
 struct Args {
     /// The parts to run; all by default
     parts: Vec<Part>,
