@@ -24,6 +24,7 @@ pub mod samples;
 pub mod scheduling;
 pub mod schema;
 pub mod session;
+pub mod text;
 pub mod trace_cmd;
 pub mod trace_dat;
 pub mod wire;

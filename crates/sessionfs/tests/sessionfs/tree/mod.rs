@@ -1,5 +1,6 @@
 //! The tree over sessions of this process, without a mount.
 
+use lastwords_testkit::text::Text as _;
 use std::path::PathBuf;
 
 use lastwords::{ChannelConfig, Session, event, mark};
@@ -77,6 +78,12 @@ impl Place {
         (records, missed)
     }
 
+    /// The statistics of all CPUs.
+    fn stats(&self) -> String {
+        let cpus = self.tree.list("per_cpu").unwrap().into_iter();
+        cpus.map(|(cpu, _)| self.read(&format!("per_cpu/{cpu}/stats"))).collect()
+    }
+
     fn write(&self, path: &str, text: &str) -> Result<usize, Errno> {
         self.tree.open(path, WRITE)?.write(std::process::id(), text.as_bytes())
     }
@@ -95,7 +102,7 @@ fn what_there_is_and_what_not() {
     let names = |path: &str| -> Vec<String> {
         place.tree.list(path).unwrap().into_iter().map(|(name, _)| name).collect()
     };
-    assert!(names("").contains(&"instances".to_owned()) && names("").contains(&"trace".to_owned()));
+    assert!(["instances", "trace"].iter().all(|name| names("").contains(&(*name).to_owned())));
     assert_eq!(names("events/there"), ["enable", "filter", "one"]);
     assert_eq!(names("instances"), [""; 0]);
     for path in
@@ -105,12 +112,8 @@ fn what_there_is_and_what_not() {
         assert_eq!(place.tree.open(path, READ).is_ok(), entry.mode & 0o400 != 0, "{path}");
         assert_eq!(place.tree.open(path, WRITE).is_ok(), entry.mode & 0o200 != 0, "{path}");
     }
-    for (path, expected) in [
-        ("nothing", Errno::NOENT),
-        ("events/there/two", Errno::NOENT),
-        ("instances/x", Errno::NOENT),
-    ] {
-        assert_eq!(place.tree.entry(path), Err(expected), "{path}");
+    for path in ["nothing", "events/there/two", "instances/x"] {
+        assert_eq!(place.tree.entry(path), Err(Errno::NOENT), "{path}");
     }
     assert_eq!(place.tree.list("trace").unwrap_err(), Errno::NOTDIR);
     assert_eq!(place.tree.open("events", READ).unwrap_err(), Errno::ISDIR);
@@ -121,7 +124,7 @@ fn what_there_is_and_what_not() {
     );
     assert_eq!(place.tree.make_folder("instances/there"), Err(Errno::EXIST));
     assert_eq!(place.tree.make_folder("instances/a name"), Err(Errno::INVAL));
-    assert!(place.read("error_log").contains("] mkdir: error: "), "{}", place.read("error_log"));
+    place.read("error_log").has("] mkdir: error: ");
     assert_eq!(place.tree.remove_folder("instances/there"), Err(Errno::NOENT));
 }
 
@@ -170,11 +173,7 @@ fn losses_are_told_where_the_events_are_read() {
     (0..10_000u64).for_each(|number| event!(lossy, "tick", number = number));
     let text = place.read("trace");
     let kept = numbers(&text);
-    assert!(
-        text.contains(&format!("entries-in-buffer/entries-written: {}/10000 ", kept.len())),
-        "{}",
-        &text[..800]
-    );
+    text.has(&format!("entries-in-buffer/entries-written: {}/10000 ", kept.len()));
     assert!(
         text.lines().any(|line| line.starts_with('#') && line.contains("discarded")),
         "{}",
@@ -194,13 +193,7 @@ fn losses_are_told_where_the_events_are_read() {
     assert_eq!(numbers(&pipe), kept);
     let lost = |line: &str| line.split_once("[LOST ")?.1.split(' ').next()?.parse::<usize>().ok();
     assert_eq!(pipe.lines().filter_map(lost).sum::<usize>() + kept.len(), 10_000, "{pipe}");
-    let stats: String = place
-        .tree
-        .list("per_cpu")
-        .unwrap()
-        .iter()
-        .map(|(cpu, _)| place.read(&format!("per_cpu/{cpu}/stats")))
-        .collect();
+    let stats = place.stats();
     let dropped = stats
         .lines()
         .filter_map(|line| line.strip_prefix("dropped events: ")?.parse::<usize>().ok());
@@ -211,30 +204,16 @@ fn losses_are_told_where_the_events_are_read() {
 fn what_was_overwritten_is_not_known() {
     let place = Place::new("over", ChannelConfig::new("main").sub_buffers(2, 4096));
     event!(over, "tick", number = 0u64);
-    assert!(place.read("trace").contains("entries-in-buffer/entries-written: 1/1 "));
+    place.read("trace").has("entries-in-buffer/entries-written: 1/1 ");
     (0..10_000u64).for_each(|number| event!(over, "tick", number = number));
     let text = place.read("trace");
-    assert!(
-        text.contains(&format!("entries-in-buffer/entries-written: {}/? ", numbers(&text).len())),
-        "{}",
-        &text[..800]
-    );
+    text.has(&format!("entries-in-buffer/entries-written: {}/? ", numbers(&text).len()));
     assert_eq!(numbers(&place.read("trace_pipe")), numbers(&text));
     (0..10_000u64).for_each(|number| event!(over, "tick", number = number));
-    let stats: String = place
-        .tree
-        .list("per_cpu")
-        .unwrap()
-        .iter()
-        .map(|(cpu, _)| place.read(&format!("per_cpu/{cpu}/stats")))
-        .collect();
-    assert!(stats.contains("overrun: ?\n"), "{stats}");
+    let stats = place.stats();
+    stats.has("overrun: ?\n");
     let pipe = place.read("trace_pipe");
-    assert!(
-        pipe.contains("[LOST ? EVENTS] channel main: overwritten-unread, "),
-        "{}",
-        &pipe[..300]
-    );
+    pipe.has("[LOST ? EVENTS] channel main: overwritten-unread, ");
     assert_eq!(numbers(&pipe).last(), Some(&9999));
 }
 
@@ -285,17 +264,12 @@ fn rules_are_read_back() {
     // The list of rules has room for 64, and says so when it is full.
     let results: Vec<_> =
         (0..70).map(|n| place.write("set_event", &format!("rules:[o{n}]ne"))).collect();
-    assert!(results.contains(&Err(Errno::NOSPC)), "{results:?}");
-    assert!(
-        place.read("error_log").contains("no room for another rule: 64 is the most"),
-        "{}",
-        place.read("error_log")
-    );
+    assert!(results.contains(&Err(Errno::NOSPC)));
+    place.read("error_log").has("no room for another rule: 64 is the most");
     assert_eq!(place.write("events/enable", "1"), Ok(1), "which drops all others");
     drop(place.tree.open("trace", TRUNCATE).unwrap());
     // Other tests of this process record at the same time, and all their events are enabled now.
-    let left = place.read("trace");
-    assert!(!left.contains("rules:one") && !left.contains("rules:two"), "{left}");
+    place.read("trace").lacks("rules:one").lacks("rules:two");
 }
 
 /// Runs `record` on each CPU that this thread may use; their numbers.
@@ -376,11 +350,7 @@ fn pages_of_a_snapshot_are_read_again() {
         let (records, missed) = place.records("snapshot_raw");
         assert_eq!((records.len(), missed), (300 + large, Some(1 - large as u64)));
     }
-    assert!(
-        place
-            .read("events/header_page")
-            .ends_with("field: char data;\toffset:16;\tsize:8176;\tsigned:0;\n")
-    );
+    place.read("events/header_page").ends("field: char data;\toffset:16;\tsize:8176;\tsigned:0;\n");
     for wrong in ["0", "129", "x", "18014398509481984"] {
         assert_eq!(place.write("buffer_subbuf_size_kb", wrong), Err(Errno::INVAL), "{wrong}");
     }
@@ -451,7 +421,7 @@ fn kinds_of_one_name_have_folders_and_numbers_of_their_own() {
     {
         assert_eq!(place.read(&format!("events/kinds/{folder}/id")), format!("{id}\n"));
         let format = place.read(&format!("events/kinds/{folder}/format"));
-        assert!(format.contains(&format!("\nID: {id}\n")) && format.contains(field), "{format}");
+        format.has(&format!("\nID: {id}\n")).has(field);
         assert_eq!(record.len() % 4, 0);
     }
     assert_eq!(records.iter().map(|(_, record)| record[8]).collect::<Vec<_>>(), [1, 2, 3]);
@@ -465,7 +435,7 @@ fn a_snapshot_is_consumed_by_its_pipe() {
     assert_eq!(file.read(0, 100, false, &|| false), Err(Errno::AGAIN), "there is no snapshot");
     place.write("snapshot_enabled", "1").unwrap();
     assert_eq!(place.read("snapshot_enabled"), "1\n");
-    assert!(place.read("snapshot").contains("# * Snapshot is allocated *\n"));
+    place.read("snapshot").has("# * Snapshot is allocated *\n");
     (0..100u64).for_each(|number| event!(snappipe, "tick", number = number));
     place.write("snapshot", "1").unwrap();
     event!(snappipe, "tick", number = 100u64);
@@ -481,7 +451,7 @@ fn a_snapshot_is_consumed_by_its_pipe() {
     );
     assert_eq!(numbers(&place.read("trace_pipe")), [100]);
     place.write("snapshot_enabled", "0").unwrap();
-    assert!(place.read("snapshot").contains("# * Snapshot is freed *\n"));
+    place.read("snapshot").has("# * Snapshot is freed *\n");
     assert_eq!(place.write("snapshot_enabled", "2"), Err(Errno::INVAL));
 }
 
