@@ -5,6 +5,9 @@ use anyhow::{Context, ensure};
 use lastwords_open::RawRun;
 use serde_json::{Value, json};
 use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 
 /// The memory of a guest.
 pub(super) struct Places {
@@ -53,7 +56,8 @@ pub(super) fn find(qmp: &mut Qmp) -> anyhow::Result<Places> {
     {
         return Ok(places);
     }
-    let path = format!("/proc/{}/mem", qmp.process()?);
+    let process = format!("/proc/{}", qmp.process()?);
+    let path = format!("{process}/mem");
     File::open(&path).with_context(|| format!("{path}: the guest's memory cannot be read"))?;
     let blocks = blocks(&qmp.monitor("info ramblock")?);
     let run = |run: &Run| {
@@ -65,7 +69,51 @@ pub(super) fn find(qmp: &mut Qmp) -> anyhow::Result<Places> {
     let found: Option<Vec<RawRun>> = runs.iter().map(run).collect();
     let runs =
         found.context("QEMU does not say where its memory of the guest is (`info ramblock`)")?;
-    Ok(Places { path, runs })
+    Ok(in_descriptor(&process, &runs).unwrap_or(Places { path, runs }))
+}
+
+/// Returns the places in the file that a process has mapped at the places in its memory, if it is
+/// shared, and one descriptor has all of it. What was never written of a memfd has no pages, and
+/// reading it in the memory of the process would make them.
+fn in_descriptor(process: &str, runs: &[RawRun]) -> Option<Places> {
+    let maps = std::fs::read_to_string(format!("{process}/maps")).ok()?;
+    let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
+    let mut inode = None;
+    let run = |run: &RawRun| {
+        let at = run.offset?;
+        let mapping = mappings.iter().find(|mapping| mapping.range.contains(&at))?;
+        let is_one = *inode.get_or_insert(mapping.inode) == mapping.inode;
+        let is_whole = at.checked_add(run.len)? <= mapping.range.end;
+        let offset = mapping.offset.checked_add(at.checked_sub(mapping.range.start)?)?;
+        (is_one && is_whole).then_some(RawRun { offset: Some(offset), ..*run })
+    };
+    let runs = runs.iter().map(run).collect::<Option<_>>()?;
+    let is_it = |path: &PathBuf| {
+        path.metadata().is_ok_and(|data| data.is_file() && Some(data.ino()) == inode)
+    };
+    let descriptors = std::fs::read_dir(format!("{process}/fd")).ok()?;
+    let paths = descriptors.filter_map(|entry| Some(entry.ok()?.path()));
+    let path = paths.into_iter().find(is_it)?.display().to_string();
+    Some(Places { path, runs })
+}
+
+/// A shared mapping of a file.
+struct Mapping {
+    range: Range<u64>,
+    /// The offset of its first byte in the file.
+    offset: u64,
+    inode: u64,
+}
+
+/// Parses a line of `/proc/PID/maps`; none if the mapping is private or has no file.
+fn mapping(line: &str) -> Option<Mapping> {
+    let mut words = line.split_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let range = hexadecimal(start)?..hexadecimal(end)?;
+    words.next().filter(|rights| rights.ends_with('s'))?;
+    let offset = hexadecimal(words.next()?)?;
+    let inode = words.nth(1)?.parse().ok().filter(|inode| *inode != 0)?;
+    Some(Mapping { range, offset, inode })
 }
 
 /// Returns the places in the file of the only memory that the guest has, if there is a file, the
@@ -181,6 +229,22 @@ FlatView #3
             " AS \"memory\"\n  0-f (prio 0): mem\n",
         ] {
             assert_eq!(runs(wrong), [], "{wrong}");
+        }
+    }
+
+    #[test]
+    fn mappings_that_are_shared() {
+        let map = "7f00aa000000-7f01ea000000 rw-s 00100000 00:01 4242   /memfd:ram (deleted)";
+        let found = mapping(map).expect("a mapping");
+        assert_eq!((found.range.start, found.range.end), (0x7f00_aa00_0000, 0x7f01_ea00_0000));
+        assert_eq!((found.offset, found.inode), (0x10_0000, 4242));
+        for other in [
+            "7f00aa000000-7f01ea000000 rw-p 00100000 00:01 4242 /memfd:ram (deleted)",
+            "7f00aa000000-7f01ea000000 rw-s 00100000 00:01 0",
+            "7f00aa000000 rw-s",
+            "",
+        ] {
+            assert!(mapping(other).is_none(), "{other}");
         }
     }
 
