@@ -228,7 +228,7 @@ fn complete_verb(mut command: Command, verb: &str) -> Command {
     if examples.is_empty() {
         return command;
     }
-    let examples = examples::text(examples);
+    let examples = examples::text(&examples);
     let note = command.get_after_help().map(ToString::to_string);
     let notes = command.get_after_long_help().map(ToString::to_string).or_else(|| note.clone());
     let notes = match (verb, notes) {

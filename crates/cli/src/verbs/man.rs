@@ -66,7 +66,7 @@ fn write_page(command: &clap::Command, verb: &str, out: &mut Vec<u8>) -> std::io
     }
     let statuses = help::statuses(verb, command);
     for (title, entries) in [
-        ("EXAMPLES", help::examples::for_verb(verb)),
+        ("EXAMPLES", &help::examples::for_verb(verb)[..]),
         ("EXIT STATUS", &statuses),
         ("ENVIRONMENT", help::ENVIRONMENT),
         ("FILES", help::FILES),
