@@ -33,56 +33,39 @@ pub struct Error {
 }
 
 impl Error {
+    fn new(kind: ErrorKind, what: &str, offset: u64, value: Option<u64>, expected: &str) -> Self {
+        Self { what: what.into(), offset, value, expected: expected.into(), kind, errno: None }
+    }
+
     /// Error: `what` has `value` at `offset` instead of `expected`.
     #[must_use]
     pub fn value(what: &str, offset: u64, value: u64, expected: &str) -> Self {
-        Self {
-            what: what.into(),
-            offset,
-            value: Some(value),
-            expected: expected.into(),
-            kind: ErrorKind::Value,
-            errno: None,
-        }
+        Self::new(ErrorKind::Value, what, offset, Some(value), expected)
     }
 
     /// Error: `what` has only `left` bytes at `offset` instead of `expected`.
     #[must_use]
     pub fn short(what: &str, offset: u64, left: u64, expected: &str) -> Self {
-        Self {
-            what: what.into(),
-            offset,
-            value: Some(left),
-            expected: expected.into(),
-            kind: ErrorKind::Short,
-            errno: None,
-        }
+        Self::new(ErrorKind::Short, what, offset, Some(left), expected)
     }
 
     /// Error: the limit named `limit` was reached by a request for `value`.
     #[must_use]
     pub fn budget(what: &str, limit: &str, value: u64) -> Self {
-        Self {
-            what: what.into(),
-            offset: 0,
-            value: Some(value),
-            expected: limit.into(),
-            kind: ErrorKind::Budget,
-            errno: None,
-        }
+        Self::new(ErrorKind::Budget, what, 0, Some(value), limit)
     }
 
     /// Error of the operating system.
     #[must_use]
     pub fn io(what: &str, offset: u64, error: &std::io::Error) -> Self {
-        Self {
-            what: what.into(),
-            offset,
-            value: None,
-            expected: error.to_string(),
-            kind: ErrorKind::Io,
-            errno: error.raw_os_error(),
-        }
+        let errno = error.raw_os_error();
+        Self { errno, ..Self::new(ErrorKind::Io, what, offset, None, &error.to_string()) }
+    }
+
+    /// Error about `what` as a whole, in words.
+    #[must_use]
+    pub fn other(what: &str, why: &str) -> Self {
+        Self::new(ErrorKind::Io, what, 0, None, why)
     }
 }
 

@@ -11,6 +11,25 @@ pub enum ByteOrder {
     Big,
 }
 
+impl ByteOrder {
+    /// Turns the bytes of a number that are in this order into little endian, or back.
+    ///
+    /// ```
+    /// use lastwords_bytes::ByteOrder;
+    ///
+    /// assert_eq!(u16::from_le_bytes(ByteOrder::Big.little([1, 2])), 0x0102);
+    /// assert_eq!(ByteOrder::Big.little(0x0102_u16.to_le_bytes()), [1, 2]);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn little<const N: usize>(self, mut bytes: [u8; N]) -> [u8; N] {
+        if self == Self::Big {
+            bytes.reverse();
+        }
+        bytes
+    }
+}
+
 /// Reads fields in order from untrusted bytes.
 ///
 /// Offsets in errors count from the start of the outermost reader, so that the place can be found
@@ -44,10 +63,7 @@ macro_rules! integers {
         #[inline]
         pub fn $at(&self, offset: usize) -> Result<$type, Error> {
             match self.bytes.get(offset..).and_then(|b| b.first_chunk::<$size>()) {
-                Some(raw) => Ok(match self.order {
-                    ByteOrder::Little => <$type>::from_le_bytes(*raw),
-                    ByteOrder::Big => <$type>::from_be_bytes(*raw),
-                }),
+                Some(raw) => Ok(<$type>::from_le_bytes(self.order.little(*raw))),
                 None => Err(self.short(offset, $text)),
             }
         }

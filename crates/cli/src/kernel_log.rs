@@ -22,9 +22,7 @@ pub(crate) fn log_lines(machine: Option<&Machine>) -> Vec<LogLine> {
     };
     let found = kernel.log();
     found.missing.iter().for_each(|error| say::note(format_args!("the kernel's log: {error}")));
-    let rows = found.rows.into_iter();
-    rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text })
-        .collect()
+    found.rows
 }
 
 /// Returns how the clocks of a kernel's log and of a trace array relate.

@@ -1,11 +1,11 @@
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// A writer's error.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or folder could not be made or written.
+    #[error("{}: cannot {doing}: {}", .path.display(), reason(.source))]
     Io {
         /// The path of the file or folder.
         path: PathBuf,
@@ -15,11 +15,21 @@ pub enum Error {
         source: io::Error,
     },
     /// The output stream could not be written.
-    Output(io::Error),
+    #[error("cannot write the output: {0}")]
+    Output(#[source] io::Error),
     /// The format cannot express a field; names channel, event and field.
+    #[error("the format cannot express {0}")]
     Schema(String),
     /// An input cannot be read.
-    Input(lastwords_bytes::Error),
+    #[error("{0}")]
+    Input(#[source] lastwords_bytes::Error),
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => "it exists already; name another, or remove it".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// Result of a writer.
@@ -37,35 +47,5 @@ impl Error {
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(e) if e.kind() == io::ErrorKind::BrokenPipe)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { path, doing, source } if source.kind() == io::ErrorKind::AlreadyExists => {
-                write!(
-                    f,
-                    "{}: cannot {doing}: it exists already; name another, or remove it",
-                    path.display()
-                )
-            }
-            Self::Io { path, doing, source } => {
-                write!(f, "{}: cannot {doing}: {source}", path.display())
-            }
-            Self::Output(source) => write!(f, "cannot write the output: {source}"),
-            Self::Schema(what) => write!(f, "the format cannot express {what}"),
-            Self::Input(source) => write!(f, "{source}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } | Self::Output(source) => Some(source),
-            Self::Schema(_) => None,
-            Self::Input(source) => Some(source),
-        }
     }
 }

@@ -316,6 +316,16 @@ pub struct CpuRing {
     pub stats: Stats,
 }
 
+impl SubBufferInfo {
+    /// The state of a sub-buffer that the source does not have.
+    pub const MISSING: Self = Self {
+        committed: 0,
+        consumed: 0,
+        missed: None,
+        verdict: lastwords_trace::evidence::Verdict::Missing,
+    };
+}
+
 /// The state of one sub-buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubBufferInfo {

@@ -66,14 +66,14 @@ pub struct Header {
 #[must_use]
 pub fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u32 {
     let raw = bytes.get(at..).and_then(|b| b.first_chunk::<4>()).copied().unwrap_or_default();
-    if order == ByteOrder::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) }
+    u32::from_le_bytes(order.little(raw))
 }
 
 /// Reads an integer of 8 bytes; returns 0 beyond the end.
 #[must_use]
 pub fn long(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
     let raw = bytes.get(at..).and_then(|b| b.first_chunk::<8>()).copied().unwrap_or_default();
-    if order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) }
+    u64::from_le_bytes(order.little(raw))
 }
 
 /// Reads an integer of 2 bytes; returns 0 beyond the end. An event's id (`common_type`) is one at
@@ -81,7 +81,7 @@ pub fn long(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
 #[must_use]
 pub fn short(bytes: &[u8], at: usize, order: ByteOrder) -> u16 {
     let raw = bytes.get(at..).and_then(|b| b.first_chunk::<2>()).copied().unwrap_or_default();
-    if order == ByteOrder::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) }
+    u16::from_le_bytes(order.little(raw))
 }
 
 /// Reads an integer of a machine's `long`.
@@ -92,7 +92,7 @@ pub fn native(bytes: &[u8], at: usize, size: u8, order: ByteOrder) -> u64 {
 
 /// Writes an integer of up to 8 bytes; nothing where it would reach behind the end.
 pub fn put_native(bytes: &mut [u8], at: usize, value: u64, size: usize, order: ByteOrder) {
-    let raw = if order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
+    let raw = order.little(value.to_le_bytes());
     let raw = if order == ByteOrder::Little {
         raw.get(..size)
     } else {
@@ -357,11 +357,7 @@ mod tests {
 
     fn page(order: ByteOrder, events: &[u32]) -> Vec<u8> {
         let put = |out: &mut Vec<u8>, word: u32| {
-            out.extend_from_slice(&if order == ByteOrder::Little {
-                word.to_le_bytes()
-            } else {
-                word.to_be_bytes()
-            });
+            out.extend_from_slice(&order.little(word.to_le_bytes()));
         };
         let mut out = Vec::new();
         let long =

@@ -115,7 +115,8 @@ fn bundles_names_and_the_log() {
         Task { pid: 7, tgid: 7, comm: "worker".into(), process: Some(process) },
         Task { pid: 9, tgid: 7, comm: "helper".into(), process: None },
     ];
-    let lines = vec![LogLine { time: 250, level: 3, facility: 0, text: "bad news".into() }];
+    let lines =
+        vec![LogLine { sequence: 0, time: 250, level: 3, facility: 0, text: "bad news".into() }];
     let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
     let traces = [
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
@@ -200,7 +201,7 @@ fn judge_bundles(packets: &[Vec<(u64, Value)>], bundles: &[Vec<(u64, Value)>]) {
 fn a_kernel_and_others_have_one_clock() {
     let tracing = Arc::new(sample());
     let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
-    let lines = vec![LogLine { time: 250, level: 3, facility: 0, text: "x".into() }];
+    let lines = vec![LogLine { sequence: 0, time: 250, level: 3, facility: 0, text: "x".into() }];
     let traces = [
         log::trace(path, lines, Relation::Ahead(0), &choice, Some(9_000)).unwrap(),
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
@@ -252,7 +253,8 @@ fn clocks_of_one_file_are_related() {
 fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
     let tracing = Arc::new(sample());
     let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
-    let line = |time, text: &str| LogLine { time, level: 0, facility: 0, text: text.into() };
+    let line =
+        |time, text: &str| LogLine { sequence: 0, time, level: 0, facility: 0, text: text.into() };
     let lines = vec![
         line(10, "old"),
         line(20, "older than the first event"),

@@ -88,9 +88,7 @@ impl Ring for Pages {
                 missed: h.missed,
                 verdict: Verdict::Committed,
             },
-            Err(_) if bytes.is_empty() => {
-                SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing }
-            }
+            Err(_) if bytes.is_empty() => SubBufferInfo::MISSING,
             Err(_) => SubBufferInfo {
                 committed: 4080,
                 consumed: 0,

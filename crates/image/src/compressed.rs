@@ -32,9 +32,7 @@ pub(crate) fn decompress(
 ) -> Result<Backing, Error> {
     let name = source.name.to_string();
     let io = |e: std::io::Error| Error::io(&name, 0, &e);
-    let folder = temporary_folder();
-    let out = tempfile::tempfile_in(&folder)
-        .map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
+    let (out, folder) = temporary_file()?;
     let counted = Counted { file: &source.file, at: 0, done: std::cell::Cell::new(0) };
     let mut decoder = zstd::Decoder::new(BufReader::with_capacity(CHUNK, &counted)).map_err(io)?;
     decoder.window_log_max(WINDOW_LOG_MAX).map_err(io)?;
@@ -80,9 +78,7 @@ pub(crate) fn head(source: &Backing, most: usize) -> Result<Backing, Error> {
     decoder.window_log_max(WINDOW_LOG_MAX).map_err(io)?;
     let mut bytes = Vec::new();
     let _ = decoder.take(most as u64).read_to_end(&mut bytes);
-    let folder = temporary_folder();
-    let out = tempfile::tempfile_in(&folder)
-        .map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
+    let (out, _) = temporary_file()?;
     out.write_all_at(&bytes, 0).map_err(io)?;
     Backing::from_file(out, &name)
 }
@@ -98,6 +94,15 @@ fn write_sparse(out: &File, bytes: &[u8], at: u64) -> std::io::Result<u64> {
         offset = offset.saturating_add(page.len() as u64);
     }
     Ok(written)
+}
+
+/// A large temporary file, and its folder.
+fn temporary_file() -> Result<(File, PathBuf), Error> {
+    let folder = temporary_folder();
+    match tempfile::tempfile_in(&folder) {
+        Ok(file) => Ok((file, folder)),
+        Err(error) => Err(Error::io(&folder.display().to_string(), 0, &error)),
+    }
 }
 
 /// Folder for large temporary files: `$TMPDIR`, else `/var/tmp`, which unlike `/tmp` is not in

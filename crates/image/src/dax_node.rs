@@ -87,10 +87,6 @@ impl Image for Node {
         &self.ranges
     }
 
-    fn is_virtual(&self) -> bool {
-        self.image.is_virtual()
-    }
-
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
         self.image.read(address, buf)
     }

@@ -1,5 +1,6 @@
 //! Reads of a file at a place, and how far they came.
 
+use crate::{Hole, HoleCause};
 use lastwords_bytes::Error;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -15,6 +16,17 @@ pub(crate) enum Got {
 }
 
 impl Got {
+    /// Returns the number of bytes that were read into memory at `address`, all `len`, or the hole
+    /// where they end.
+    pub(crate) fn part(self, address: u64, len: usize) -> Result<usize, Hole> {
+        let (done, cause) = match self {
+            Self::All => return Ok(len),
+            Self::Ended(done) => (done, HoleCause::Truncated),
+            Self::Failed(done) => (done, HoleCause::Bad),
+        };
+        Err(Hole { address: address.saturating_add(done as u64), cause })
+    }
+
     /// Returns an error unless all was read: `len` bytes at `offset` of the file `name`.
     pub(crate) fn all(self, name: &str, offset: u64, len: usize) -> Result<(), Error> {
         match self {

@@ -134,7 +134,9 @@ pub trait Image: Send + Sync {
 
     /// True if addresses are those of the recorded process, so that pointers in the image can be
     /// followed.
-    fn is_virtual(&self) -> bool;
+    fn is_virtual(&self) -> bool {
+        false
+    }
 
     /// Fills `buf` with the bytes at `address`.
     ///
@@ -149,21 +151,32 @@ pub trait Image: Send + Sync {
     }
 }
 
-/// Fills `buf` in parts. `read_some` reads from an address on and returns the number of bytes, at
-/// least one.
-fn read_parts(
+/// Fills `buf` in parts. `read_some` reads from an address on and returns the number of bytes. If
+/// there are none, the address is a hole.
+///
+/// # Errors
+/// The error of `read_some`, or a hole.
+pub fn read_parts(
     address: u64,
     buf: &mut [u8],
     read_some: impl Fn(u64, &mut [u8]) -> Result<usize, Hole>,
 ) -> Result<(), Hole> {
     let mut done = 0usize;
     while done < buf.len() {
-        let at =
-            address.checked_add(done as u64).ok_or(Hole { address, cause: HoleCause::Unmapped })?;
-        let Some(rest) = buf.get_mut(done..) else { break };
-        done = done.saturating_add(read_some(at, rest)?);
+        let unmapped = |address| Hole { address, cause: HoleCause::Unmapped };
+        let at = address.checked_add(done as u64).ok_or(unmapped(address))?;
+        match read_some(at, buf.get_mut(done..).unwrap_or_default())? {
+            0 => return Err(unmapped(at)),
+            len => done = done.saturating_add(len),
+        }
     }
     Ok(())
+}
+
+/// Returns the first bytes of `buf`, at most `most`.
+pub fn front(buf: &mut [u8], most: u64) -> &mut [u8] {
+    let len = usize::try_from(most).unwrap_or(usize::MAX).min(buf.len());
+    buf.get_mut(..len).unwrap_or_default()
 }
 
 /// Progress of a long operation.

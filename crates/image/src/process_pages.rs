@@ -5,7 +5,7 @@
 //! bits of a user-space entry: present, and accessible to programs (x86-64; arm64 with 4 KiB
 //! pages). The tables of the next level are found in the same way.
 
-use crate::{Hole, HoleCause, Image, Progress, Range, Watch};
+use crate::{Hole, HoleCause, Image, Progress, Range, Watch, front, read_parts};
 use lastwords_bytes::{Budget, Error};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -275,29 +275,18 @@ impl Image for Stitched {
         &self.ranges
     }
 
-    fn is_virtual(&self) -> bool {
-        false
-    }
-
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let mut done = 0usize;
-        while done < buf.len() {
-            let at = address.saturating_add(done as u64);
+        read_parts(address, buf, |at, rest| {
             let inside = at & PAGE.saturating_sub(1);
-            let hole = Hole { address: at, cause: HoleCause::Unmapped };
-            let page = self.page(at).ok_or(hole)?;
-            let len = usize::try_from(PAGE.saturating_sub(inside))
-                .unwrap_or(0)
-                .min(buf.len().saturating_sub(done));
-            let part = buf.get_mut(done..done.saturating_add(len)).unwrap_or_default();
-            self.image.read(page.saturating_add(inside), part).map_err(|gone| Hole {
-                address: at
-                    .saturating_add(gone.address.saturating_sub(page.saturating_add(inside))),
+            let unmapped = Hole { address: at, cause: HoleCause::Unmapped };
+            let from = self.page(at).ok_or(unmapped)?.saturating_add(inside);
+            let part = front(rest, PAGE.saturating_sub(inside));
+            self.image.read(from, part).map_err(|gone| Hole {
+                address: at.saturating_add(gone.address.saturating_sub(from)),
                 cause: gone.cause,
             })?;
-            done = done.saturating_add(len);
-        }
-        Ok(())
+            Ok(part.len())
+        })
     }
 }
 
@@ -314,9 +303,6 @@ mod tests {
         }
         fn ranges(&self) -> &[Range] {
             &self.1
-        }
-        fn is_virtual(&self) -> bool {
-            false
         }
         fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
             let from = address as usize;

@@ -1,8 +1,7 @@
 //! An [`Image`] of address ranges that are stored in files.
 
 use crate::file::Backing;
-use crate::got::Got;
-use crate::{Hole, HoleCause, Image, Range};
+use crate::{Hole, HoleCause, Image, Range, front};
 
 /// A range of addresses whose first `held` bytes are in a file.
 #[derive(Debug, Clone)]
@@ -85,17 +84,9 @@ impl Segments {
         if held == 0 {
             return Err(Hole { address, cause: segment.rest });
         }
-        let len = usize::try_from(held).unwrap_or(usize::MAX).min(buf.len());
-        let (Some(part), Some(file)) = (buf.get_mut(..len), self.files.get(segment.file)) else {
-            return Err(unmapped);
-        };
-        let hole =
-            |done: usize, cause| Hole { address: address.saturating_add(done as u64), cause };
-        match file.read(segment.offset.saturating_add(within), part) {
-            Got::All => Ok(len),
-            Got::Ended(done) => Err(hole(done, HoleCause::Truncated)),
-            Got::Failed(done) => Err(hole(done, HoleCause::Bad)),
-        }
+        let part = front(buf, held);
+        let file = self.files.get(segment.file).ok_or(unmapped)?;
+        file.read(segment.offset.saturating_add(within), part).part(address, part.len())
     }
 }
 

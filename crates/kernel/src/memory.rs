@@ -33,13 +33,10 @@ pub trait Memory: Send + Sync {
         if let Some(buf) = raw.get_mut(..size) {
             self.read(address, buf)?;
         }
-        Ok(match self.byte_order() {
-            ByteOrder::Little => u64::from_le_bytes(raw),
-            ByteOrder::Big => {
-                raw.rotate_right(8usize.saturating_sub(size));
-                u64::from_be_bytes(raw)
-            }
-        })
+        if self.byte_order() == ByteOrder::Big {
+            raw.rotate_right(8usize.saturating_sub(size));
+        }
+        Ok(u64::from_le_bytes(self.byte_order().little(raw)))
     }
 
     /// Reads a pointer.

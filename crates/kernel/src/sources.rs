@@ -66,7 +66,7 @@ impl Sources {
         info: &VmcoreInfo,
         budget: &Budget,
     ) -> Result<(), Error> {
-        budget.admit(len_of(&mut file).map_err(|e| problem(e.to_string()))?);
+        budget.admit(len_of(&mut file).map_err(|e| Error::other(VMLINUX, &e.to_string()))?);
         let cache = ReadCache::new(file);
         let debug = match FileKind::parse(&cache) {
             Ok(FileKind::Elf64) => self.elf::<FileHeader64<Endianness>, F>(&cache, info)?,
@@ -98,15 +98,16 @@ impl Sources {
         file: &ReadCache<F>,
         info: &VmcoreInfo,
     ) -> Result<Option<dwarf::Index>, Error> {
-        let elf = |error: object::Error| problem(error.to_string());
+        let elf = |error: object::Error| Error::other(VMLINUX, &error.to_string());
         let header = H::parse(file).map_err(elf)?;
         let (build, mut rows, btf) = read_elf(header, file).map_err(elf)?;
         if let (Some(ours), Some(theirs)) = (info.build_id(), build)
             && ours != theirs
         {
-            return Err(problem(format!(
-                "it is of build {theirs}, the image of {ours}; give the image's own"
-            )));
+            return Err(Error::other(
+                VMLINUX,
+                &format!("it is of build {theirs}, the image of {ours}; give the image's own"),
+            ));
         }
         if !rows.is_empty() {
             moved(&mut rows, info);
@@ -125,17 +126,6 @@ pub(crate) fn len_of<F: Seek>(file: &mut F) -> std::io::Result<u64> {
     let len = file.seek(SeekFrom::End(0))?;
     file.rewind()?;
     Ok(len)
-}
-
-fn problem(expected: String) -> Error {
-    Error {
-        what: VMLINUX.into(),
-        offset: 0,
-        value: None,
-        expected,
-        kind: lastwords_bytes::ErrorKind::Io,
-        errno: None,
-    }
 }
 
 /// Parses a line: `ffffffff81000000 T _stext`. Symbols of modules, which end with the module's

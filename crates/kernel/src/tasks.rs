@@ -3,6 +3,7 @@
 use crate::btf::MemberKind;
 use crate::{Error, Kernel, Object};
 use lastwords_bytes::Error as BytesError;
+use lastwords_trace::tracer::Process;
 use std::collections::HashSet;
 
 /// Most tasks that are returned.
@@ -25,19 +26,6 @@ pub struct Task {
     pub comm: String,
     /// Address of its `struct task_struct`.
     pub place: u64,
-}
-
-/// Facts that the kernel keeps about a process besides its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lineage {
-    /// Number of the process that is its parent; 0 if it has none.
-    pub parent: u32,
-    /// User whose rights it has.
-    pub uid: u32,
-    /// The task runs in the kernel only.
-    pub is_kernel_thread: bool,
-    /// Time of its start: nanoseconds since the boot, including suspend.
-    pub started: u64,
 }
 
 /// `PF_KTHREAD` (`include/linux/sched.h`).
@@ -104,14 +92,14 @@ impl Kernel {
     ///
     /// # Errors
     /// The image lacks the task's memory.
-    pub fn lineage(&self, task: &Task) -> Result<Lineage, Error> {
+    pub fn lineage(&self, task: &Task) -> Result<Process, Error> {
         let object = self.object("task_struct", task.place)?;
         let parent =
             object.pointer_or_null("real_parent")?.map_or(Ok(0), |parent| parent.fit("tgid"))?;
         // Linux 5.5 renamed the member.
         let started =
             if object.has("start_boottime") { "start_boottime" } else { "real_start_time" };
-        Ok(Lineage {
+        Ok(Process {
             parent,
             uid: object.pointer("cred")?.fit("uid.val")?,
             is_kernel_thread: object.u64("flags")? & KERNEL_THREAD != 0,

@@ -5,7 +5,7 @@ use crate::paging::{Error, Mapping, PageTables};
 use crate::vmcoreinfo::VmcoreInfo;
 use lastwords_bytes::ByteOrder;
 use lastwords_image::vmcore::Machine;
-use lastwords_image::{Cache, Hole, Image};
+use lastwords_image::{Cache, Hole, Image, front, read_parts};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Number of pages whose translation is cached.
@@ -91,24 +91,15 @@ impl VirtualMemory {
 
 impl Memory for VirtualMemory {
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let mut done = 0usize;
-        while done < buf.len() {
-            let unmapped = Hole { address, cause: lastwords_image::HoleCause::Unmapped };
-            let at = address.checked_add(done as u64).ok_or(unmapped)?;
+        read_parts(address, buf, |at, rest| {
             let Mapping { physical, left } = self.translate(at)?;
-            let len =
-                usize::try_from(left).unwrap_or(usize::MAX).min(buf.len().saturating_sub(done));
-            let part = buf
-                .get_mut(done..done.saturating_add(len))
-                .filter(|p| !p.is_empty())
-                .ok_or(unmapped)?;
+            let part = front(rest, left);
             self.physical.read(physical, part).map_err(|hole| Hole {
                 address: at.saturating_add(hole.address.saturating_sub(physical)),
                 cause: hole.cause,
             })?;
-            done = done.saturating_add(len);
-        }
-        Ok(())
+            Ok(part.len())
+        })
     }
 
     fn byte_order(&self) -> ByteOrder {

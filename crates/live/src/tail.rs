@@ -419,12 +419,7 @@ impl Ring for StepRing {
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         bytes.clear();
         let Some(page) = self.pages.get(cpu).and_then(|pages| pages.get(index)) else {
-            return SubBufferInfo {
-                committed: 0,
-                consumed: 0,
-                missed: None,
-                verdict: Verdict::Missing,
-            };
+            return SubBufferInfo::MISSING;
         };
         bytes.extend_from_slice(&page.bytes);
         let Page { committed, consumed, missed, .. } = *page;

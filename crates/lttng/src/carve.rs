@@ -9,12 +9,11 @@
 
 use super::committed::{self, Open};
 use super::header::{Header, MAGIC, Shape};
-use super::metadata::Metadata;
 use super::plan::{Mode, Ring};
 use super::session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use lastwords_image::process_pages::{PAGE, PAGE_LEN, PageTables, Whose, pieces, words};
-use lastwords_image::{Hole, HoleCause, Image, Watch};
+use lastwords_image::{Hole, HoleCause, Image, Watch, front, read_parts};
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -294,20 +293,7 @@ fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Cand
         .iter()
         .take(4)
         .fold(super::CARVED.to_owned(), |name, byte| format!("{name}{byte:02x}"));
-    let mut session = Session {
-        name,
-        domain: domain(&found),
-        folder: String::new(),
-        created: String::new(),
-        is_active: None,
-        uuid,
-        shape,
-        page_size: PAGE,
-        metadata: Metadata::default(),
-        is_cut: false,
-        streams: Vec::new(),
-        evidence: Evidence::default(),
-    };
+    let mut session = Session { name, ..Session::new(domain(&found), uuid, shape, PAGE) };
     let mut streams: BTreeMap<(u32, u32), Vec<Candidate>> = BTreeMap::new();
     for candidate in found {
         streams
@@ -479,20 +465,14 @@ impl SetData for Sets {
     fn read(&self, set: u64, at: u64, buf: &mut [u8]) -> Result<(), Hole> {
         let nowhere = Hole { address: at, cause: HoleCause::Unmapped };
         let pages = usize::try_from(set).ok().and_then(|set| self.sets.get(set)).ok_or(nowhere)?;
-        let mut done = 0usize;
-        while done < buf.len() {
-            let at = at.saturating_add(done as u64);
+        read_parts(at, buf, |at, rest| {
             let page =
                 usize::try_from(at / PAGE).ok().and_then(|page| pages.get(page)).ok_or(nowhere)?;
             let inside = at % PAGE;
-            let len = usize::try_from(PAGE.saturating_sub(inside))
-                .unwrap_or(0)
-                .min(buf.len().saturating_sub(done));
-            let part = buf.get_mut(done..done.saturating_add(len)).unwrap_or_default();
+            let part = front(rest, PAGE.saturating_sub(inside));
             self.image.read(page.saturating_add(inside), part)?;
-            done = done.saturating_add(len);
-        }
-        Ok(())
+            Ok(part.len())
+        })
     }
 
     fn data_size(&self, _: u64) -> Option<u64> {

@@ -4,7 +4,7 @@
 //! that are bound to a CPU (`struct packet_header` in `lttng-ring-buffer-client.h` of lttng-modules
 //! and `ring-buffer-client-template.h` of lttng-ust).
 
-use lastwords_bytes::{ByteOrder, Error, Reader};
+use lastwords_bytes::{ByteOrder, Error, Reader, low_u32};
 
 /// Magic number at the start of every CTF packet.
 pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
@@ -115,26 +115,25 @@ impl Header {
     #[must_use]
     pub fn bytes(&self, shape: Shape) -> Vec<u8> {
         let mut out = Vec::with_capacity(shape.len());
-        let word = |value: u64, bytes: usize| match shape.order {
-            ByteOrder::Little => value.to_le_bytes().get(..bytes).unwrap_or_default().to_vec(),
-            ByteOrder::Big => {
-                value.to_be_bytes().get(8usize.saturating_sub(bytes)..).unwrap_or_default().to_vec()
-            }
-        };
-        out.extend(word(self.magic.into(), 4));
+        let order = shape.order;
+        out.extend(order.little(self.magic.to_le_bytes()));
         out.extend(self.uuid);
-        out.extend(word(self.stream_id.into(), 4));
-        let longs = [
+        out.extend(order.little(self.stream_id.to_le_bytes()));
+        for long in [
             self.instance,
             self.begin,
             self.end,
             self.content_bits,
             self.packet_bits,
             self.sequence,
-        ];
-        longs.iter().for_each(|value| out.extend(word(*value, 8)));
-        out.extend(word(self.discarded, usize::from(shape.word.min(8))));
-        out.extend(word(self.cpu.into(), 4));
+        ] {
+            out.extend(order.little(long.to_le_bytes()));
+        }
+        match shape.word {
+            8 => out.extend(order.little(self.discarded.to_le_bytes())),
+            _ => out.extend(order.little(low_u32(self.discarded).to_le_bytes())),
+        }
+        out.extend(order.little(self.cpu.to_le_bytes()));
         out
     }
 

@@ -92,12 +92,12 @@ impl Metadata {
         other.is_some() || len < bytes.len()
     }
 
-    /// Cuts partial metadata after the last complete declaration; returns the number of bytes
+    /// Cuts partial metadata after the last complete declaration; returns a note if bytes are
     /// removed.
-    pub fn cut(&mut self) -> usize {
+    pub fn cut(&mut self) -> Option<String> {
         // Declarations behind a hole are found when the text is parsed.
         if !self.is_partial || self.text.contains(&HOLE) {
-            return 0;
+            return None;
         }
         let whole = if self.is_ctf2() {
             whole_fragments(&self.text)
@@ -106,7 +106,8 @@ impl Metadata {
         };
         let gone = self.text.len().saturating_sub(whole);
         self.text.truncate(whole);
-        gone
+        (gone > 0)
+            .then(|| format!("the last {gone} bytes of the metadata are no whole declaration"))
     }
 }
 

@@ -160,6 +160,24 @@ pub struct Session {
 }
 
 impl Session {
+    /// Makes a session without streams.
+    pub(crate) fn new(domain: Domain, uuid: [u8; 16], shape: Shape, page_size: u64) -> Self {
+        Self {
+            name: String::new(),
+            domain,
+            folder: String::new(),
+            created: String::new(),
+            is_active: None,
+            uuid,
+            shape,
+            page_size,
+            metadata: Metadata::default(),
+            is_cut: false,
+            streams: Vec::new(),
+            evidence: Evidence::default(),
+        }
+    }
+
     /// Fills `bytes` with a packet, including padding; false if there is no such packet.
     #[must_use]
     pub fn packet(&self, stream: usize, packet: usize, bytes: &mut Vec<u8>) -> bool {

@@ -3,7 +3,7 @@
 use crate::Meter;
 use lastwords_ftrace::{Array, Tracing};
 use lastwords_kernel::{Kernel, Time, tasks};
-use lastwords_render::perfetto::{Process, Task};
+use lastwords_render::perfetto::Task;
 use std::sync::Arc;
 
 /// A kernel's tracer.
@@ -90,11 +90,8 @@ impl Machine {
     #[must_use]
     pub fn tasks(&self) -> Vec<Task> {
         let Some(kernel) = &self.kernel else { return Vec::new() };
-        let process = |task: &tasks::Task| {
-            let lineage = kernel.lineage(task).ok().filter(|_| task.pid == task.tgid)?;
-            let tasks::Lineage { parent, uid, is_kernel_thread, started } = lineage;
-            Some(Process { parent, uid, is_kernel_thread, started })
-        };
+        let process =
+            |task: &tasks::Task| kernel.lineage(task).ok().filter(|_| task.pid == task.tgid);
         let rows = kernel.tasks().rows.into_iter();
         rows.map(|t| Task { pid: t.pid, tgid: t.tgid, process: process(&t), comm: t.comm })
             .collect()

@@ -55,10 +55,6 @@ impl Image for Reserved {
         &self.ranges
     }
 
-    fn is_virtual(&self) -> bool {
-        false
-    }
-
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
         let rest = usize::try_from(address)
             .ok()

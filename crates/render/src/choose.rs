@@ -45,8 +45,7 @@ impl<'t> Chosen<'t> {
         let all: Vec<_> = readers(traces);
         let facts = stream_infos(traces, &all);
         let wanted = |facts: &StreamInfo| {
-            let class =
-                traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
+            let class = facts.class(traces);
             is_selected(traces, facts)
                 || selection.wants_cpu(facts.cpu)
                     && class.is_none_or(|class| selection.wants_channel(&channel(class)))
@@ -91,9 +90,7 @@ impl<'t> Filter<'t> {
         let timeless =
             selection.since.is_none() && selection.until.is_none() && expression.is_none();
         let classes = |facts: &StreamInfo| -> Vec<bool> {
-            let class =
-                traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
-            let events = class.map_or(&[][..], |class| &class.events);
+            let events = facts.class(traces).map_or(&[][..], |class| &class.events);
             events
                 .iter()
                 .map(|event| selection.wants_name(event.name.as_deref().unwrap_or("<unknown>")))

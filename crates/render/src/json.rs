@@ -92,8 +92,7 @@ fn head_of(
             "absolute": of.absolute,
         })
     });
-    let name =
-        class.text("trace_name").or(class.identity.name.as_deref()).unwrap_or_else(|| trace.name());
+    let name = trace.title();
     let uuid = class.uuid.map(|uuid| uuid_text(&uuid));
     let losses = match &trace.account {
         Some(account) => account.evidence().has_losses(),

@@ -18,6 +18,14 @@ pub struct StreamInfo {
     pub cpu: Option<u32>,
 }
 
+impl StreamInfo {
+    /// Returns the stream's class, if it is one of these traces.
+    #[must_use]
+    pub fn class<'t>(&self, traces: &'t [Trace]) -> Option<&'t StreamClass> {
+        traces.get(self.trace)?.class().streams.get(self.class)
+    }
+}
+
 /// Returns facts about all streams of some traces, in the order of [`readers`].
 pub fn stream_infos(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<StreamInfo> {
     let mut counts = vec![0; traces.len()];

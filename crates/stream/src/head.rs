@@ -89,11 +89,7 @@ impl Head {
         let order = Self::read(&bytes)?.order;
         let count = read::<4>(&bytes, INFO.saturating_add(offset_of!(StreamInfo, sub_buffers)))
             .unwrap_or_default();
-        let count = if order == ByteOrder::Big {
-            u32::from_be_bytes(count)
-        } else {
-            u32::from_le_bytes(count)
-        };
+        let count = u32::from_le_bytes(order.little(count));
         ensure!(count.is_power_of_two(), "a region of {count} sub-buffers");
         Ok(u64::from(count))
     }
@@ -158,7 +154,7 @@ impl Head {
         let covered =
             [bytes.get(..check), bytes.get(fixed)].map(Option::unwrap_or_default).concat();
         let sum = checksum(&covered);
-        let sum = if self.order == ByteOrder::Big { sum.to_be_bytes() } else { sum.to_le_bytes() };
+        let sum = self.order.little(sum.to_le_bytes());
         bytes
             .get_mut(check..)
             .unwrap_or_default()
@@ -190,10 +186,7 @@ impl Region {
 
 /// Reads a `u64`.
 fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
-    match order {
-        ByteOrder::Little => read(bytes, at).map_or(0, u64::from_le_bytes),
-        ByteOrder::Big => read(bytes, at).map_or(0, u64::from_be_bytes),
-    }
+    read(bytes, at).map_or(0, |raw| u64::from_le_bytes(order.little(raw)))
 }
 
 fn read<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {

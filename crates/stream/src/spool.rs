@@ -112,12 +112,7 @@ impl Ring for Rings {
 
     fn sub_buffer(&self, _: usize, _: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         bytes.clear();
-        SubBufferInfo {
-            committed: 0,
-            consumed: 0,
-            missed: None,
-            verdict: lastwords_trace::evidence::Verdict::Missing,
-        }
+        SubBufferInfo::MISSING
     }
 
     fn evidence(&self) -> Evidence {

@@ -1,8 +1,11 @@
 //! Writes BTF (`include/uapi/linux/btf.h`).
 
+use crate::put::Order;
+
 /// A blob that grows type by type.
 #[derive(Debug)]
 pub struct Writer {
+    order: Order,
     types: Vec<u8>,
     strings: Vec<u8>,
     next: u32,
@@ -11,16 +14,23 @@ pub struct Writer {
 
 impl Default for Writer {
     fn default() -> Self {
-        Self { types: Vec::new(), strings: vec![0], next: 1, first_string: 0 }
+        Self::new(Order::Little)
     }
 }
 
 impl Writer {
+    /// A blob without types.
+    #[must_use]
+    pub fn new(order: Order) -> Self {
+        Self { order, types: Vec::new(), strings: vec![0], next: 1, first_string: 0 }
+    }
+
     /// Goes on where another blob ends: its next type number and the size of its strings.
     #[must_use]
     pub fn split(base: &Self) -> Self {
         let strings = base.strings.len() as u32;
         Self {
+            order: base.order,
             types: Vec::new(),
             strings: Vec::new(),
             next: base.next,
@@ -39,7 +49,7 @@ impl Writer {
     }
 
     fn words(&mut self, words: &[u32]) {
-        self.types.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        self.types.extend(words.iter().flat_map(|word| self.order.u32(*word)));
     }
 
     /// A type of any kind: `info` without the kind. Returns its number, as all of these do.
@@ -133,8 +143,8 @@ impl Writer {
         if !layout.is_empty() {
             words.extend([types + strings, layout.len() as u32 * 4]);
         }
-        let mut blob = vec![0x9f, 0xeb, 1, 0];
-        blob.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        let mut blob = [&self.order.u16(0xeb9f)[..], &[1, 0]].concat();
+        blob.extend(words.iter().flat_map(|word| self.order.u32(*word)));
         blob.extend_from_slice(&self.types);
         blob.extend_from_slice(&self.strings);
         blob.extend(layout.iter().flat_map(|(fixed, each)| [*fixed, *each, 0, 0]));

@@ -1,7 +1,9 @@
 //! Layouts of the metadata of ftrace's persistent ring buffer: those of real kernels, and invented
 //! ones; and the types that describe them.
 
+use crate::btf::Writer;
 use crate::form::Form;
+use crate::put::Order;
 
 /// A type of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,19 +214,19 @@ impl Layout {
 
     /// The types of the kernel, as a BTF blob (`include/uapi/linux/btf.h`).
     pub fn btf(&self) -> Vec<u8> {
-        let mut blob = Blob { is_big: self.is_big, types: Vec::new(), count: 0, strings: vec![0] };
+        let mut blob = Writer::new(if self.is_big { Order::Big } else { Order::Little });
         // A kernel's blob has `unsigned long` among its first types: it tells the size of a
         // pointer.
-        let long = blob.int("long unsigned int", self.word);
-        let [byte, four, eight] =
-            [(1, "char"), (4, "int"), (8, "long long")].map(|(size, name)| blob.int(name, size));
+        let long = blob.int("long unsigned int", self.word as u32, false);
+        let [byte, four, eight] = [(1, "char"), (4, "int"), (8, "long long")]
+            .map(|(size, name)| blob.int(name, size, false));
         let number = |size: usize| match size {
             1 => byte,
             4 => four,
             _ => eight,
         };
-        let counter = blob.structure("", self.word, &[("counter", long, 0)]);
-        let local = blob.add("local_t", TYPEDEF, 0, counter, &[]);
+        let counter = blob.structure("", self.word as u32, &[("counter", long, 0)]);
+        let local = blob.typedef("local_t", counter);
         let mut rows = 0;
         for structure in &self.structures {
             let mut members = Vec::new();
@@ -232,75 +234,17 @@ impl Layout {
                 let id = match *of {
                     Type::Number(size) => number(size),
                     Type::Wrapped(_) => local,
-                    Type::Tail(size) => blob.add("", ARRAY, 0, 0, &[number(size), four, 0]),
-                    Type::Text(len) => blob.add("", ARRAY, 0, 0, &[byte, four, len as u32]),
-                    Type::Rows(_) => blob.add("", ARRAY, 0, 0, &[rows, four, 0]),
+                    Type::Tail(size) => blob.array(number(size), 0),
+                    Type::Text(len) => blob.array(byte, len as u32),
+                    Type::Rows(_) => blob.array(rows, 0),
                 };
-                members.push((name.as_str(), id, *at));
+                members.push((name.as_str(), id, *at as u32));
             }
-            let id = blob.structure(&structure.name, structure.size, &members);
+            let id = blob.structure(&structure.name, structure.size as u32, &members);
             if structure.name == "trace_mod_entry" {
                 rows = id;
             }
         }
-        blob.finish()
-    }
-}
-
-const INT: u32 = 1;
-const ARRAY: u32 = 3;
-const STRUCT: u32 = 4;
-const TYPEDEF: u32 = 8;
-
-/// A BTF blob that is written.
-struct Blob {
-    is_big: bool,
-    types: Vec<u8>,
-    count: u32,
-    strings: Vec<u8>,
-}
-
-impl Blob {
-    fn word(&self, value: u32) -> [u8; 4] {
-        if self.is_big { value.to_be_bytes() } else { value.to_le_bytes() }
-    }
-
-    fn string(&mut self, text: &str) -> u32 {
-        let at = self.strings.len() as u32;
-        if text.is_empty() {
-            return 0;
-        }
-        self.strings.extend(text.bytes().chain([0]));
-        at
-    }
-
-    /// Adds a type; returns its number.
-    fn add(&mut self, name: &str, kind: u32, count: usize, size_or_type: u32, body: &[u32]) -> u32 {
-        let name = self.string(name);
-        for value in [name, kind << 24 | count as u32, size_or_type].iter().chain(body) {
-            let word = self.word(*value);
-            self.types.extend(word);
-        }
-        self.count += 1;
-        self.count
-    }
-
-    fn int(&mut self, name: &str, size: usize) -> u32 {
-        self.add(name, INT, 0, size as u32, &[8 * size as u32])
-    }
-
-    fn structure(&mut self, name: &str, size: usize, members: &[(&str, u32, usize)]) -> u32 {
-        let mut body = Vec::new();
-        for (name, id, at) in members {
-            body.extend([self.string(name), *id, 8 * *at as u32]);
-        }
-        self.add(name, STRUCT, members.len(), size as u32, &body)
-    }
-
-    fn finish(self) -> Vec<u8> {
-        let magic = if self.is_big { [0xeb, 0x9f] } else { [0x9f, 0xeb] };
-        let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
-        let header = [24, 0, types, types, strings].map(|value| self.word(value)).concat();
-        [&magic[..], &[1, 0], &header, &self.types, &self.strings].concat()
+        blob.finish(&[])
     }
 }

@@ -10,28 +10,27 @@ pub enum Order {
 }
 
 impl Order {
+    /// Turns little-endian bytes into this order, or back.
+    fn turned<const N: usize>(self, mut bytes: [u8; N]) -> [u8; N] {
+        if self == Self::Big {
+            bytes.reverse();
+        }
+        bytes
+    }
+
     /// The two bytes of `v`.
     pub fn u16(self, v: u16) -> [u8; 2] {
-        match self {
-            Self::Little => v.to_le_bytes(),
-            Self::Big => v.to_be_bytes(),
-        }
+        self.turned(v.to_le_bytes())
     }
 
     /// The four bytes of `v`.
     pub fn u32(self, v: u32) -> [u8; 4] {
-        match self {
-            Self::Little => v.to_le_bytes(),
-            Self::Big => v.to_be_bytes(),
-        }
+        self.turned(v.to_le_bytes())
     }
 
     /// The eight bytes of `v`.
     pub fn u64(self, v: u64) -> [u8; 8] {
-        match self {
-            Self::Little => v.to_le_bytes(),
-            Self::Big => v.to_be_bytes(),
-        }
+        self.turned(v.to_le_bytes())
     }
 
     /// Stores `v` at `at`.
@@ -51,20 +50,17 @@ impl Order {
 
     /// The u16 at `at`, if the bytes are long enough.
     pub fn at16(self, bytes: &[u8], at: usize) -> Option<u16> {
-        let raw = bytes.get(at..)?.get(..2)?.try_into().ok()?;
-        Some(if self == Self::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
+        Some(u16::from_le_bytes(self.turned(*bytes.get(at..)?.first_chunk()?)))
     }
 
     /// The u32 at `at`, if the bytes are long enough.
     pub fn at32(self, bytes: &[u8], at: usize) -> Option<u32> {
-        let raw = bytes.get(at..)?.get(..4)?.try_into().ok()?;
-        Some(if self == Self::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
+        Some(u32::from_le_bytes(self.turned(*bytes.get(at..)?.first_chunk()?)))
     }
 
     /// The u64 at `at`, if the bytes are long enough.
     pub fn at64(self, bytes: &[u8], at: usize) -> Option<u64> {
-        let raw = bytes.get(at..)?.get(..8)?.try_into().ok()?;
-        Some(if self == Self::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
+        Some(u64::from_le_bytes(self.turned(*bytes.get(at..)?.first_chunk()?)))
     }
 }
 

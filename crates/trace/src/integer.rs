@@ -6,14 +6,11 @@ use lastwords_bytes::{ByteOrder, low_u8, low_u16, low_u32};
 /// too short.
 #[inline]
 pub fn take_integer(bytes: &mut &[u8], size: u8, order: ByteOrder) -> Option<u64> {
-    match (size, order) {
-        (1, _) => bytes.split_off_first().map(|b| u64::from(*b)),
-        (2, ByteOrder::Little) => chunk(bytes).map(u16::from_le_bytes).map(u64::from),
-        (4, ByteOrder::Little) => chunk(bytes).map(u32::from_le_bytes).map(u64::from),
-        (8, ByteOrder::Little) => chunk(bytes).map(u64::from_le_bytes),
-        (2, ByteOrder::Big) => chunk(bytes).map(u16::from_be_bytes).map(u64::from),
-        (4, ByteOrder::Big) => chunk(bytes).map(u32::from_be_bytes).map(u64::from),
-        (8, ByteOrder::Big) => chunk(bytes).map(u64::from_be_bytes),
+    match size {
+        1 => bytes.split_off_first().map(|b| u64::from(*b)),
+        2 => chunk(bytes).map(|raw| u16::from_le_bytes(order.little(raw)).into()),
+        4 => chunk(bytes).map(|raw| u32::from_le_bytes(order.little(raw)).into()),
+        8 => chunk(bytes).map(|raw| u64::from_le_bytes(order.little(raw))),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The description of a trace's events: channels, event classes, fields.
 
 use lastwords_bytes::ByteOrder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The schema of a whole trace.
 #[derive(Debug, Clone)]
@@ -33,14 +33,21 @@ impl Schema {
     /// Names of threads by their ids, if the trace's properties have them.
     ///
     /// A thread id that was reused may have several names, `one|other`.
-    pub fn thread_names(&self) -> std::collections::HashMap<i64, &str> {
-        let prefix = thread_key("");
-        let names = self.env.iter().filter_map(|(key, value)| match value {
-            EnvValue::Text(name) => Some((key.strip_prefix(&prefix)?.parse().ok()?, name.as_str())),
-            EnvValue::Integer(_) => None,
-        });
-        names.collect()
+    pub fn thread_names(&self) -> HashMap<i64, &str> {
+        thread_names(&self.env)
     }
+}
+
+/// Names of threads by their ids among the properties of a trace.
+pub(crate) fn thread_names<'e>(
+    env: impl IntoIterator<Item = (&'e String, &'e EnvValue)>,
+) -> HashMap<i64, &'e str> {
+    let prefix = thread_key("");
+    let names = env.into_iter().filter_map(|(key, value)| match value {
+        EnvValue::Text(name) => Some((key.strip_prefix(&prefix)?.parse().ok()?, name.as_str())),
+        EnvValue::Integer(_) => None,
+    });
+    names.collect()
 }
 
 /// A property of a trace.

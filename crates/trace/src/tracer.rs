@@ -61,6 +61,19 @@ pub struct Thread<'a> {
     pub comm: &'a str,
 }
 
+/// Facts about a process of a kernel besides its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Id of the process that is its parent; 0 if it has none.
+    pub parent: u32,
+    /// User whose rights it has.
+    pub uid: u32,
+    /// It runs in the kernel only.
+    pub is_kernel_thread: bool,
+    /// Time of its start: nanoseconds since the boot, including suspend.
+    pub started: u64,
+}
+
 /// Counters of a CPU's ring, as in `per_cpu/cpuN/stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {

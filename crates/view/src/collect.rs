@@ -158,9 +158,7 @@ impl<'t> Collector<'t> {
 
     /// Returns the number of the CPU and the name of a stream.
     fn stream(&mut self, stream: &StreamInfo) -> (u32, String) {
-        let class =
-            self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
-        let channel = class.map(channel).unwrap_or_default();
+        let channel = stream.class(self.traces).map(channel).unwrap_or_default();
         let name =
             stream.cpu.map_or_else(|| channel.clone(), |cpu| format!("{channel}, CPU {cpu}"));
         (self.cpu(stream), name)
@@ -188,10 +186,7 @@ impl<'t> Collector<'t> {
             return thread;
         }
         let owner = Owner::Stream { machine, trace: stream.trace, class: stream.class };
-        let class =
-            self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
-        let name = class.map(channel);
-        self.names.thread(owner, None, name)
+        self.names.thread(owner, None, stream.class(self.traces).map(channel))
     }
 
     /// Returns true if the number is that of a thread, not of a stream whose events name no thread.
@@ -453,11 +448,6 @@ impl<'t> Collector<'t> {
         let repeated = repeated.saturating_add(self.slices.drop_repeated());
         let gaps = self.gaps.finish(self.traces);
         let clocks = || self.traces.iter().flat_map(|trace| &trace.class().clocks);
-        let name = |trace: &Trace| {
-            let class = trace.class();
-            let named = class.text("trace_name").or(class.identity.name.as_deref());
-            named.unwrap_or_else(|| trace.name()).to_owned()
-        };
         Collected {
             columns: self.columns,
             dropped: self.dropped,
@@ -475,7 +465,7 @@ impl<'t> Collector<'t> {
             processes: processes(self.traces, &self.machine_of),
             machines: self.machines,
             machine_of: self.machine_of,
-            traces: self.traces.iter().map(name).collect(),
+            traces: self.traces.iter().map(|trace| trace.title().to_owned()).collect(),
             absolute: clocks().next().is_some()
                 && clocks().all(lastwords_trace::class::Clock::is_since_epoch),
             slices_not_drawn,

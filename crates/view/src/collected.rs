@@ -7,6 +7,7 @@ use crate::names::Names;
 use crate::slices::Slices;
 use lastwords_ctf::read::Trace;
 use lastwords_render::missing::count;
+use lastwords_render::perfetto::Task;
 use lastwords_render::spans::OpenSpan;
 use lastwords_trace::schema::EnvValue;
 use serde::Serialize;
@@ -33,17 +34,6 @@ pub struct Inside {
     pub threads: u32,
     /// The thread that entered it last, if it was still in it.
     pub last: Option<u32>,
-}
-
-/// A task of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// Id of the task.
-    pub pid: u32,
-    /// Id of its thread group.
-    pub tgid: u32,
-    /// Name of the task.
-    pub comm: String,
 }
 
 /// The columns: a row for each event.

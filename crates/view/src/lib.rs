@@ -42,5 +42,6 @@ mod slices;
 mod span_lanes;
 
 pub use collect::collect;
-pub use collected::{Collected, Inside, Options, Task};
+pub use collected::{Collected, Inside, Options};
+pub use lastwords_render::perfetto::Task;
 pub use page::{Death, Facts, write};

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use lastwords_bpf::{Bpf, Content, Map};
 use lastwords_bytes::Budget;
 use lastwords_ftrace::text::{Options, write_trace};
-use lastwords_ftrace::{Tracing, counters};
+use lastwords_ftrace::{Choice, Tracing, counters};
 use lastwords_image::vmcore::Physical;
 use lastwords_image::{Image, unwatched};
 use lastwords_kernel::{Kernel, Sources, find};
@@ -115,7 +115,11 @@ fn array(tracing: &Tracing, index: usize) -> Result<Array> {
             &mut text,
             tracing,
             index,
-            &Options { no_header: true, snapshot, ..Options::default() },
+            &Options {
+                no_header: true,
+                choice: Choice { snapshot, ..Choice::default() },
+                ..Options::default()
+            },
         )?;
         let text = String::from_utf8_lossy(&text);
         Ok((text.lines().filter_map(|text| line(text, array.is_in_ns())).collect(), summary))

@@ -34,12 +34,7 @@ impl Run<'_> {
         };
         let mut times: Vec<(i64, usize)> = Vec::new();
         for (at, (array, offset)) in arrays.iter().zip(offsets).enumerate() {
-            let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else {
-                continue;
-            };
-            if !ring.cpus().iter().any(|own| self.chosen.wants_cpu(own.cpu)) {
-                continue;
-            }
+            let Some((Ftrace { machine, index, .. }, _)) = self.shown(array) else { continue };
             let mut note = |clock: u64, _: &[u8]| {
                 times.push((i64::try_from(clock).unwrap_or(i64::MAX).saturating_add(offset), at));
                 Ok(())

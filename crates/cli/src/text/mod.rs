@@ -259,14 +259,10 @@ impl Run<'_> {
             if last == Some(0) && self.chosen.last != Some(0) {
                 continue;
             }
-            let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else {
-                continue;
-            };
-            if !ring.cpus().iter().any(|own| self.chosen.wants_cpu(own.cpu)) {
-                continue;
-            }
+            let Some((Ftrace { machine, index, .. }, ring)) = self.shown(array) else { continue };
             let lines = if self.form.with_log { log(array)? } else { Vec::new() };
-            let options = ftrace::Options { last, ..self.options(array, self.chosen)? };
+            let mut options = self.options(array, self.chosen)?;
+            options.choice.last = last;
             if arrays.len() > 1 {
                 writeln!(out, "# instance: {}", self::arrays::name(array, arrays))?;
             }
@@ -287,6 +283,17 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Returns an array, and its ring if it has any of the chosen CPUs.
+    fn shown<'t>(
+        &self,
+        array: &'t Trace,
+    ) -> Option<(Ftrace<'t>, &'t Arc<dyn lastwords_ftrace::Ring>)> {
+        let ftrace = array.ftrace()?;
+        let ring = ftrace.ring?;
+        let is_chosen = ring.cpus().iter().any(|own| self.chosen.wants_cpu(own.cpu));
+        is_chosen.then_some((ftrace, ring))
+    }
+
     /// Returns the moment before which times are shown, by the clock of an array.
     fn before(&self, array: &Trace) -> Option<i64> {
         let offset = array.ftrace().and_then(|ftrace| ftrace.real_time()).unwrap_or(0);
@@ -294,16 +301,9 @@ impl Run<'_> {
     }
 
     fn options(&self, array: &Trace, chosen: &Chosen) -> anyhow::Result<ftrace::Options> {
-        let choice = chosen.choice(array.ftrace().as_slice());
         Ok(ftrace::Options {
-            snapshot: choice.snapshot,
-            cpus: choice.cpus,
+            choice: chosen.choice(array.ftrace().as_slice()),
             style: LineStyle::of_kernel(self.form.style)?,
-            events: choice.events,
-            filter: choice.filter,
-            since: choice.since,
-            until: choice.until,
-            last: choice.last,
             no_header: self.form.no_header,
             before: self.before(array),
             ..ftrace::Options::default()

@@ -7,7 +7,7 @@ mod tsdl;
 
 use crate::read::Error;
 use lastwords_bytes::{Budget, Limits};
-use lastwords_trace::class::{Clock, Identity, Origin, TraceClass};
+use lastwords_trace::class::{Clock, Identity, TraceClass};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -155,12 +155,6 @@ pub(crate) fn unknown_clock(name: &str) -> Clock {
         id: name.to_owned(),
         identity: Identity { name: Some(name.to_owned()), ..Identity::default() },
         frequency: 1_000_000_000,
-        offset_seconds: 0,
-        offset_cycles: 0,
-        origin: Origin::Unknown,
-        precision: None,
-        accuracy: None,
-        description: String::new(),
-        attributes: String::new(),
+        ..Clock::default()
     }
 }

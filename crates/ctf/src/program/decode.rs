@@ -288,11 +288,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
         let Some(bytes) = self.window.bytes.get(byte..).and_then(|b| b.first_chunk::<16>()) else {
             return Err(self.window.short(at, 128));
         };
-        let raw = match order {
-            ByteOrder::Little => u128::from_le_bytes(*bytes),
-            ByteOrder::Big => u128::from_be_bytes(*bytes),
-        };
-        self.visitor.float(node, quad(raw));
+        self.visitor.float(node, quad(u128::from_le_bytes(order.little(*bytes))));
         Ok(())
     }
 
@@ -445,15 +441,10 @@ impl<V: Visitor> Runner<'_, '_, V> {
 pub(super) fn load(bytes: &[u8], order: ByteOrder) -> u64 {
     match (bytes, order) {
         ([b], _) => u64::from(*b),
-        ([a, b], ByteOrder::Little) => u64::from(u16::from_le_bytes([*a, *b])),
-        ([a, b], ByteOrder::Big) => u64::from(u16::from_be_bytes([*a, *b])),
-        ([a, b, c, d], ByteOrder::Little) => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
-        ([a, b, c, d], ByteOrder::Big) => u64::from(u32::from_be_bytes([*a, *b, *c, *d])),
-        ([a, b, c, d, e, f, g, h], ByteOrder::Little) => {
-            u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h])
-        }
-        ([a, b, c, d, e, f, g, h], ByteOrder::Big) => {
-            u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])
+        ([a, b], order) => u16::from_le_bytes(order.little([*a, *b])).into(),
+        ([a, b, c, d], order) => u32::from_le_bytes(order.little([*a, *b, *c, *d])).into(),
+        ([a, b, c, d, e, f, g, h], order) => {
+            u64::from_le_bytes(order.little([*a, *b, *c, *d, *e, *f, *g, *h]))
         }
         (bytes, ByteOrder::Little) => {
             bytes.iter().rev().fold(0, |value, b| value << 8 | u64::from(*b))

@@ -57,13 +57,7 @@ impl Times {
             let element =
                 FieldClass::Integer(Integer::new(Bits::bytes(1, ByteOrder::Little), false, 16));
             let length = Length::Fixed(self.shift.saturating_sub(TIME) / 8);
-            let array = Array {
-                length,
-                element,
-                alignment: 0,
-                is_uuid: false,
-                attributes: Attributes::default(),
-            };
+            let array = Array::new(length, element);
             fields.push(field("padding", FieldClass::Array(Box::new(array))));
         }
         context.fields.splice(0..0, fields);

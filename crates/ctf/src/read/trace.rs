@@ -171,6 +171,15 @@ impl Trace {
         &self.name
     }
 
+    /// Returns the name of the session or instance: a property, the name of the trace class, or
+    /// [`Trace::name`].
+    #[must_use]
+    pub fn title(&self) -> &str {
+        let class = self.class();
+        let named = class.text("trace_name").or(class.identity.name.as_deref());
+        named.unwrap_or_else(|| self.name())
+    }
+
     /// Both have one identity, and one of their metadata decodes the packets of both. `budget` pays
     /// a step for each event record class that is compared.
     ///

@@ -7,9 +7,9 @@ use crate::names::uuid_text;
 use crate::names::{Member, PADDING, identifier, members, plain};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    Array, Attributes, Bits, Blob, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity,
-    Integer, Labels, Length, LogLevel, Mapping, Origin, Path, Range, Role, Scope, StreamClass,
-    Struct, Text, TraceClass, Variant, VariantOption,
+    Array, Attributes, Bits, Blob, Clock, EventClass, Field, FieldClass, Float, Identity, Integer,
+    Labels, Length, LogLevel, Mapping, Origin, Path, Range, Role, Scope, StreamClass, Struct, Text,
+    TraceClass, Variant, VariantOption,
 };
 use lastwords_trace::schema::{self, EnvValue, Schema};
 use serde_json::{Map, Value, json};
@@ -32,19 +32,8 @@ pub(crate) fn class(
 /// Returns the class of one channel alone, as in [`class_in_memory`].
 pub(super) fn channel_class(channel: &schema::Channel, order: ByteOrder) -> Result<TraceClass> {
     let shapes = Shapes { order, version: Version::V2, reads: true };
-    Ok(TraceClass {
-        version: 2,
-        uuid: None,
-        identity: Identity::default(),
-        order,
-        env: Vec::new(),
-        header: None,
-        clocks: vec![tick()],
-        streams: vec![shapes.stream(channel)?],
-        attributes: Attributes::default(),
-        preamble: Attributes::default(),
-        missing: Vec::new(),
-    })
+    let clocks = vec![Clock { frequency: 1, ..Clock::default() }];
+    Ok(TraceClass { clocks, streams: vec![shapes.stream(channel)?], ..TraceClass::new(2, order) })
 }
 
 /// Returns the class for reading packets in memory: with the version's names, and with every form
@@ -61,22 +50,19 @@ fn class_of(
     let version = shapes.version;
     let streams =
         schema.channels.iter().map(|channel| shapes.stream(channel)).collect::<Result<Vec<_>>>()?;
+    let number = if version == Version::V2 { 2 } else { 1 };
     Ok(TraceClass {
-        version: if version == Version::V2 { 2 } else { 1 },
         uuid: Some(schema.uuid),
         identity: Identity {
             namespace: None,
             name: Some(schema.name.clone()),
             uid: Some(uuid_text(&schema.uuid)),
         },
-        order: schema.byte_order,
         env: env.into_iter().collect(),
         header: Some(packet_header(schema.byte_order)),
         clocks: vec![clock(&schema.clock, version)],
         streams,
-        attributes: Attributes::default(),
-        preamble: Attributes::default(),
-        missing: Vec::new(),
+        ..TraceClass::new(number, schema.byte_order)
     })
 }
 
@@ -92,25 +78,9 @@ fn clock(clock: &lastwords_trace::clock::Clock, version: Version) -> Clock {
         offset_seconds: clock.offset_seconds,
         offset_cycles: clock.offset_ticks,
         origin: if clock.absolute { Origin::UnixEpoch } else { Origin::Unknown },
-        precision: None,
-        accuracy: None,
         description: clock.description.clone(),
-        attributes: Attributes::default(),
+        ..Clock::default()
     }
-}
-
-/// Returns a clock for which only the readings matter.
-fn tick() -> Clock {
-    let description = String::new();
-    let clock = lastwords_trace::clock::Clock {
-        name: String::new(),
-        description,
-        frequency: 1,
-        offset_seconds: 0,
-        offset_ticks: 0,
-        absolute: false,
-    };
-    self::clock(&clock, Version::V2)
 }
 
 /// Returns a structure of fields on whole bytes.
@@ -247,13 +217,12 @@ impl Shapes {
         Ok(StreamClass {
             id: id.into(),
             name: channel.name.clone(),
-            identity: Identity::default(),
             clock: Some(0),
             packet_context: Some(packet_context(self.order)),
             event_header: Some(self.event_header()),
             common_context: (!channel.contexts.is_empty()).then_some(contexts),
             events,
-            attributes: Attributes::default(),
+            ..StreamClass::default()
         })
     }
 
@@ -271,12 +240,10 @@ impl Shapes {
         Ok(EventClass {
             id: class.id,
             name: Some(plain(&class.name)),
-            identity: Identity::default(),
             log_level: loglevel(class.level).and_then(|level| LogLevel::from_number(level.into())),
-            emf_uri: String::new(),
-            specific_context: None,
             payload: Some(payload),
             attributes,
+            ..EventClass::default()
         })
     }
 
@@ -346,24 +313,12 @@ impl Shapes {
     }
 
     fn class(self, class: &schema::FieldClass, count: impl Fn() -> Length) -> Option<FieldClass> {
-        let array = |length, element| {
-            let attributes = Attributes::default();
-            FieldClass::Array(Box::new(Array {
-                length,
-                element,
-                alignment: 0,
-                is_uuid: false,
-                attributes,
-            }))
-        };
-        let text =
-            |length| Text { length, encoding: Encoding::Utf8, attributes: Attributes::default() };
+        let array = |length, element| FieldClass::Array(Box::new(Array::new(length, element)));
+        let text = |length| FieldClass::Text(Text { length, ..Text::default() });
         let octet = || FieldClass::Integer(Integer::new(Bits::bytes(1, self.order), false, 16));
         Some(match class {
-            schema::FieldClass::String => FieldClass::Text(text(None)),
-            schema::FieldClass::Text { size } => {
-                FieldClass::Text(text(Some(Length::Fixed(u64::from(*size)))))
-            }
+            schema::FieldClass::String => text(None),
+            schema::FieldClass::Text { size } => text(Some(Length::Fixed(u64::from(*size)))),
             schema::FieldClass::Bytes => array(count(), octet()),
             schema::FieldClass::Sequence(element) => array(count(), self.scalar(element)?),
             schema::FieldClass::Array { count, element } => {

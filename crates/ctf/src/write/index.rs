@@ -65,26 +65,16 @@ impl IndexWriter {
 
     /// Appends a packet that has this many bytes in the stream's file.
     pub(super) fn packet(&mut self, bytes: u64, entry: &Entry) -> Result<()> {
-        let Entry {
-            packet_bits,
-            content_bits,
-            begin,
-            end,
-            discarded,
-            stream_id,
-            instance,
-            sequence,
-        } = *entry;
         for word in [
             self.offset,
-            packet_bits,
-            content_bits,
-            begin,
-            end,
-            discarded,
-            stream_id,
-            instance,
-            sequence,
+            entry.packet_bits,
+            entry.content_bits,
+            entry.begin,
+            entry.end,
+            entry.discarded,
+            entry.stream_id,
+            entry.instance,
+            entry.sequence,
         ] {
             self.file.write_all(&word.to_be_bytes()).map_err(Error::io(&self.path, "write"))?;
         }

@@ -55,10 +55,7 @@ pub fn metadata(folder: &Path, text: &[u8], uuid: &[u8; 16], order: ByteOrder) -
 
 fn metadata_packets(text: &[u8], uuid: &[u8; 16], order: ByteOrder) -> Vec<u8> {
     let mut out = Vec::new();
-    let number = |value: u32| match order {
-        ByteOrder::Little => value.to_le_bytes(),
-        ByteOrder::Big => value.to_be_bytes(),
-    };
+    let number = |value: u32| order.little(value.to_le_bytes());
     // A packet of metadata is much smaller than 512 MiB.
     let bits = |bytes: usize| number(u32::try_from(bytes.saturating_mul(8)).unwrap_or(u32::MAX));
     for part in text.chunks(METADATA_PACKET - METADATA_HEADER) {

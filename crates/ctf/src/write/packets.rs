@@ -44,7 +44,7 @@ pub(super) fn stream(
         file: None,
         decoder: ChannelDecoder::new(channel, schema.byte_order),
         header: Header {
-            big: schema.byte_order == ByteOrder::Big,
+            order: schema.byte_order,
             uuid: schema.uuid,
             stream_id: channel.id,
             instance: facts.instance,
@@ -270,8 +270,8 @@ fn header_len(event: &RawEvent) -> usize {
 
 /// Values that are the same in all packets of a stream.
 pub struct Header {
-    /// Integers are big-endian.
-    pub big: bool,
+    /// Byte order of integers.
+    pub order: ByteOrder,
     /// UUID of the trace.
     pub uuid: [u8; 16],
     /// Id of the stream class.
@@ -288,14 +288,14 @@ impl Header {
         let bits = (HEADER_LEN as u64).saturating_add(content as u64).saturating_mul(8);
         let mut out = [0; HEADER_LEN];
         let mut rest = out.as_mut_slice();
-        self.put32(&mut rest, MAGIC);
+        self.put(&mut rest, MAGIC.to_le_bytes());
         put(&mut rest, self.uuid);
-        self.put32(&mut rest, self.stream_id);
-        self.put64(&mut rest, self.instance);
-        for word in [begin, facts.end, bits, bits, facts.sequence, facts.discarded] {
-            self.put64(&mut rest, word);
+        self.put(&mut rest, self.stream_id.to_le_bytes());
+        let words = [begin, facts.end, bits, bits, facts.sequence, facts.discarded];
+        for word in [self.instance].into_iter().chain(words) {
+            self.put(&mut rest, word.to_le_bytes());
         }
-        self.put32(&mut rest, self.cpu);
+        self.put(&mut rest, self.cpu.to_le_bytes());
         out
     }
 
@@ -303,13 +303,8 @@ impl Header {
     fn full(&self, out: &mut Vec<u8>, event: &RawEvent, clock: u64) {
         self.word(out, clock, TAG_FULL);
         self.id(out, event.id);
-        if self.big {
-            out.extend(NO_SIZE.to_be_bytes());
-            out.extend(clock.to_be_bytes());
-        } else {
-            out.extend(NO_SIZE.to_le_bytes());
-            out.extend(clock.to_le_bytes());
-        }
+        out.extend(self.order.little(NO_SIZE.to_le_bytes()));
+        out.extend(self.order.little(clock.to_le_bytes()));
     }
 
     /// Writes an event header with an id of its own.
@@ -320,19 +315,16 @@ impl Header {
 
     fn word(&self, out: &mut Vec<u8>, clock: u64, tag: u32) {
         let word = low_u32(clock) << TAG_BITS | tag;
-        out.extend(if self.big { word.to_be_bytes() } else { word.to_le_bytes() });
+        out.extend(self.order.little(word.to_le_bytes()));
     }
 
     fn id(&self, out: &mut Vec<u8>, id: u16) {
-        out.extend(if self.big { id.to_be_bytes() } else { id.to_le_bytes() });
+        out.extend(self.order.little(id.to_le_bytes()));
     }
 
-    fn put32(&self, out: &mut &mut [u8], value: u32) {
-        put(out, if self.big { value.to_be_bytes() } else { value.to_le_bytes() });
-    }
-
-    fn put64(&self, out: &mut &mut [u8], value: u64) {
-        put(out, if self.big { value.to_be_bytes() } else { value.to_le_bytes() });
+    /// Writes a number, whose bytes are given in little endian.
+    fn put<const N: usize>(&self, out: &mut &mut [u8], little: [u8; N]) {
+        put(out, self.order.little(little));
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use crate::{Array, Format, Ring, Tracing};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    Array as CtfArray, Attributes, Bits, Clock, Encoding, EventClass, FieldClass, Identity,
-    Integer, Length, Origin, Path, Role, Scope, StreamClass, Struct, Text, TraceClass,
+    Array as CtfArray, Bits, Clock, EventClass, FieldClass, Identity, Integer, Length, Origin,
+    Path, Role, Scope, StreamClass, Struct, Text, TraceClass,
 };
 use lastwords_trace::schema::EnvValue;
 
@@ -61,11 +61,7 @@ fn length_of(name: &str) -> String {
 }
 
 pub(crate) fn text() -> FieldClass {
-    FieldClass::Text(Text {
-        length: None,
-        encoding: Encoding::Utf8,
-        attributes: Attributes::default(),
-    })
+    FieldClass::Text(Text::default())
 }
 
 fn integer(element: Element, base: u8, order: ByteOrder) -> FieldClass {
@@ -73,14 +69,7 @@ fn integer(element: Element, base: u8, order: ByteOrder) -> FieldClass {
 }
 
 fn array(length: Length, element: FieldClass) -> FieldClass {
-    let attributes = Attributes::default();
-    FieldClass::Array(Box::new(CtfArray {
-        length,
-        element,
-        alignment: 0,
-        is_uuid: false,
-        attributes,
-    }))
+    FieldClass::Array(Box::new(CtfArray::new(length, element)))
 }
 
 /// Returns an array field with its length field before it.
@@ -142,14 +131,10 @@ pub(crate) fn event_class(id: u16, name: String, fields: Vec<(String, FieldClass
     EventClass {
         id: u64::from(id),
         name: Some(name),
-        identity: Identity::default(),
-        log_level: None,
-        emf_uri: String::new(),
-        specific_context: None,
         payload: Some(structure(
             fields.iter().map(|(name, class)| (name.as_str(), class.clone())).collect(),
         )),
-        attributes: Attributes::default(),
+        ..EventClass::default()
     }
 }
 
@@ -168,31 +153,24 @@ pub(crate) fn framed(
         ("timestamp", role(8, order, Role::Clock)),
     ];
     TraceClass {
-        version: 2,
         uuid: Some(uuid),
         identity: Identity {
             namespace: None,
             name: Some(name.to_owned()),
             uid: Some(uuid_text(&uuid)),
         },
-        order,
-        env: Vec::new(),
         header: Some(packet_header(order)),
         clocks: vec![clock],
         streams: vec![StreamClass {
-            id: 0,
             name: name.to_owned(),
-            identity: Identity::default(),
             clock: Some(0),
             packet_context: Some(packet_context(order)),
             event_header: Some(structure(header)),
             common_context,
             events,
-            attributes: Attributes::default(),
+            ..StreamClass::default()
         }],
-        attributes: Attributes::default(),
-        preamble: Attributes::default(),
-        missing: Vec::new(),
+        ..TraceClass::new(2, order)
     }
 }
 
@@ -276,10 +254,8 @@ pub(crate) fn clock(name: &str, offset: i64, origin: Origin) -> Clock {
         offset_seconds: offset.div_euclid(SECOND),
         offset_cycles: offset.rem_euclid(SECOND).cast_unsigned(),
         origin,
-        precision: None,
-        accuracy: None,
         description: format!("the kernel's clock {name}"),
-        attributes: Attributes::default(),
+        ..Clock::default()
     }
 }
 

@@ -81,8 +81,7 @@ pub fn trace(
         form,
         uuid: uuid(tracing, array, of, &**ring),
         options: Options {
-            snapshot: choice.snapshot,
-            filter: choice.filter.clone(),
+            choice: Choice { events: Vec::new(), ..choice.clone() },
             ..Options::default()
         },
         remarks: Arc::clone(remarks),
@@ -184,7 +183,7 @@ impl Packets for ArrayPackets {
     fn packets_of(&self, lane: usize) -> Box<dyn PacketReader + '_> {
         let (cpu, count) =
             self.ring.cpus().get(lane).map_or((u32::MAX, 0), |cpu| (cpu.cpu, cpu.sub_buffers));
-        let big = self.tracing.byte_order == lastwords_bytes::ByteOrder::Big;
+        let order = self.tracing.byte_order;
         let classes = self.tracing.formats.keys().next_back().map_or(0, |id| usize::from(*id) + 1);
         Box::new(CpuPackets {
             source: self,
@@ -194,7 +193,7 @@ impl Packets for ArrayPackets {
             next: 0,
             classes: vec![None; classes],
             printer: Printer::new(&self.tracing, &self.array, &*self.ring, &self.options),
-            header: Header { big, uuid: self.uuid, stream_id: 0, instance: u64::from(cpu), cpu },
+            header: Header { order, uuid: self.uuid, stream_id: 0, instance: u64::from(cpu), cpu },
             last: Last { end: 0, sequence: 0, discarded: 0 },
             lost: None,
             faults: Faults::default(),

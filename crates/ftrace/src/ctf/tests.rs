@@ -191,7 +191,8 @@ fn two_arrays() -> Tracing {
 
 #[test]
 fn lines_of_two_arrays_and_the_log_in_order() {
-    let record = |time, text: &str| LogLine { time, level: 4, facility: 0, text: text.into() };
+    let record =
+        |time, text: &str| LogLine { sequence: 0, time, level: 4, facility: 0, text: text.into() };
     // The log is a second ahead.
     let records = [record(3_500_000_000, "a \"warning\""), record(9_000_000_000, "two\nlines")];
     let (lines, faults) = lines(two_arrays(), &Choice::default(), &Selection::default(), &records);
@@ -252,7 +253,7 @@ fn fields_of_each_kind() {
 
 #[test]
 fn json_lines_of_a_selection() {
-    let record = |time| LogLine { time, level: 6, facility: 0, text: "text".into() };
+    let record = |time| LogLine { sequence: 0, time, level: 6, facility: 0, text: "text".into() };
     let of = |choice: &Choice, selection: &Selection| {
         lines(two_arrays(), choice, selection, &[record(1), record(4_500_000_000)]).0
     };

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Stats, Tracing};
+use crate::{Choice, Stats, Tracing};
 
 use super::tests::open;
 use super::{InPlace, WriteOptions, write, write_head};
@@ -115,12 +115,12 @@ fn names_are_learned_from_the_scheduler() {
         assert!((1..100).contains(&unknown), "seed {seed}: {unknown}");
         // A selection prints the same lines as the whole trace.
         let chosen = [
-            Options { events: vec!["sched_waking".into()], ..Options::default() },
-            Options { last: Some(20), ..Options::default() },
-            Options { since: Some(1_100_000), ..Options::default() },
+            Choice { events: vec!["sched_waking".into()], ..Choice::default() },
+            Choice { last: Some(20), ..Choice::default() },
+            Choice { since: Some(1_100_000), ..Choice::default() },
         ];
-        for options in chosen {
-            let some = by_us(&path, &options);
+        for choice in chosen {
+            let some = by_us(&path, &Options { choice, ..Options::default() });
             let is_there = |line: &str| whole.lines().any(|whole| whole == line);
             assert!(!some.is_empty() && some.lines().all(is_there), "seed {seed}: {some}");
         }

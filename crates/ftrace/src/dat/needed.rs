@@ -8,7 +8,6 @@
 use std::collections::HashSet;
 
 use crate::{Ring, SymbolRow, Tracing};
-use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::Verdict;
 
 /// Most bytes of sub-buffers that are searched. The whole table is a small part of a file with
@@ -123,18 +122,14 @@ impl Needed {
                 self.trace_cmd.mark(address);
             }
         };
-        let is_big = tracing.byte_order == ByteOrder::Big;
+        let order = tracing.byte_order;
         if tracing.word_size == 8 {
             for word in bytes.windows(8).filter_map(<[u8]>::first_chunk::<8>) {
-                take(if is_big { u64::from_be_bytes(*word) } else { u64::from_le_bytes(*word) });
+                take(u64::from_le_bytes(order.little(*word)));
             }
         } else {
             for word in bytes.windows(4).filter_map(<[u8]>::first_chunk::<4>) {
-                take(u64::from(if is_big {
-                    u32::from_be_bytes(*word)
-                } else {
-                    u32::from_le_bytes(*word)
-                }));
+                take(u32::from_le_bytes(order.little(*word)).into());
             }
         }
     }

@@ -141,46 +141,32 @@ impl SourceReader<'_> {
         bytes.try_into().map_err(|_| self.unexpected(0, "bytes"))
     }
 
+    /// Returns the bytes of a number in little endian.
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        self.fixed().map(|raw| self.source.order.little(raw))
+    }
+
     pub(super) fn u8(&mut self) -> Result<u8, Error> {
         self.fixed::<1>().map(|[byte]| byte)
     }
 
     pub(super) fn u16(&mut self) -> Result<u16, Error> {
-        let raw = self.fixed()?;
-        Ok(if self.source.order == ByteOrder::Little {
-            u16::from_le_bytes(raw)
-        } else {
-            u16::from_be_bytes(raw)
-        })
+        self.number().map(u16::from_le_bytes)
     }
 
     pub(super) fn u32(&mut self) -> Result<u32, Error> {
-        let raw = self.fixed()?;
-        Ok(if self.source.order == ByteOrder::Little {
-            u32::from_le_bytes(raw)
-        } else {
-            u32::from_be_bytes(raw)
-        })
+        self.number().map(u32::from_le_bytes)
     }
 
     /// Reads two numbers at once.
     pub(super) fn two_u32(&mut self) -> Result<[u32; 2], Error> {
         let [a, b, c, d, e, f, g, h] = self.fixed()?;
-        let raw = [[a, b, c, d], [e, f, g, h]];
-        Ok(raw.map(if self.source.order == ByteOrder::Little {
-            u32::from_le_bytes
-        } else {
-            u32::from_be_bytes
-        }))
+        let order = self.source.order;
+        Ok([[a, b, c, d], [e, f, g, h]].map(|raw| u32::from_le_bytes(order.little(raw))))
     }
 
     pub(super) fn u64(&mut self) -> Result<u64, Error> {
-        let raw = self.fixed()?;
-        Ok(if self.source.order == ByteOrder::Little {
-            u64::from_le_bytes(raw)
-        } else {
-            u64::from_be_bytes(raw)
-        })
+        self.number().map(u64::from_le_bytes)
     }
 
     /// Reads text up to a NUL and skips the NUL.

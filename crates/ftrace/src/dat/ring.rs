@@ -53,8 +53,7 @@ impl Ring for FileRing {
     }
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        let none =
-            SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let none = SubBufferInfo::MISSING;
         bytes.clear();
         let Some((data, ring)) = self.data.get(cpu).zip(self.cpus.get(cpu)) else { return none };
         let size = ring.sub_buffer_size as usize;

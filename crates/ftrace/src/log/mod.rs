@@ -2,25 +2,12 @@
 
 mod trace;
 
+pub use lastwords_kernel::log::Record as LogLine;
 pub use trace::trace;
 
 use crate::Array;
 use crate::text::time_before;
 use std::io::Write;
-
-/// A record of the kernel's log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
-    /// Time at which it was printed: nanoseconds since the boot by the clock of printk
-    /// (`local_clock`).
-    pub time: u64,
-    /// Severity, from 0 (emergency) to 7 (debug).
-    pub level: u8,
-    /// Facility; 0 is the kernel.
-    pub facility: u8,
-    /// The text, without a newline at its end. It may have several lines.
-    pub text: String,
-}
 
 /// Prefix of each line of the log, which distinguishes it from the lines of events.
 const MARK: &[u8] = b"## dmesg: ";

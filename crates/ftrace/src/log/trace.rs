@@ -73,7 +73,13 @@ impl PacketReader for Chunks<'_> {
         }
         let times = || lines.iter().map(|line| line.time);
         let (begin, end) = (lines.first()?.time, times().max()?);
-        let header = Header { big: false, uuid: [0; 16], stream_id: 0, instance: 0, cpu: u32::MAX };
+        let header = Header {
+            order: ByteOrder::Little,
+            uuid: [0; 16],
+            stream_id: 0,
+            instance: 0,
+            cpu: u32::MAX,
+        };
         let last = Last { end, sequence: number as u64, discarded: 0 };
         ctf::packet(bytes, &header, begin, last, Verdict::Committed)
     }

@@ -454,29 +454,27 @@ impl Layout {
         at: u64,
         needs_magic: bool,
     ) -> Result<Option<Geometry>, Error> {
-        let len = self.members.cpu.len as usize;
-        if at.saturating_add(len as u64) > source.len {
-            return Ok(None);
-        }
-        let bytes = source.bytes(at, len)?;
-        let fixed = Fixed::read(&self.reader(source, &bytes), &self.members);
+        let fixed = self.fixed(source, at)?;
         let fixed =
             fixed.filter(|fixed| !needs_magic || fixed.magic.is_none_or(|magic| magic == MAGIC));
         let fixed = fixed.filter(|fixed| fixed.fits(source.len.saturating_sub(at)));
         Ok(fixed.map(|fixed| (fixed.size, fixed.count)))
     }
 
+    /// The words at an offset, as those of a CPU's metadata; none where these do not fit.
+    fn fixed(&self, source: &Source<'_>, at: u64) -> Result<Option<Fixed>, Error> {
+        let len = self.members.cpu.len as usize;
+        if at.saturating_add(len as u64) > source.len {
+            return Ok(None);
+        }
+        let bytes = source.bytes(at, len)?;
+        Ok(Fixed::read(&self.reader(source, &bytes), &self.members))
+    }
+
     /// Metadata of a CPU may be at an offset: of its geometry, its addresses and its table, two can
     /// be.
     pub(super) fn is_likely(&self, source: &Source<'_>, at: u64) -> Result<bool, Error> {
-        let len = self.members.cpu.len as usize;
-        if at.saturating_add(len as u64) > source.len {
-            return Ok(false);
-        }
-        let bytes = source.bytes(at, len)?;
-        let Some(fixed) = Fixed::read(&self.reader(source, &bytes), &self.members) else {
-            return Ok(false);
-        };
+        let Some(fixed) = self.fixed(source, at)? else { return Ok(false) };
         let room = source.len.saturating_sub(at);
         let reach = |address: u64| {
             fixed.first != 0 && address.checked_sub(fixed.first).is_some_and(|far| far < room)
@@ -536,14 +534,7 @@ impl Layout {
 
     /// Reads a CPU's metadata at an offset; none where no metadata of a CPU can stand.
     fn cpu(&mut self, source: &Source<'_>, at: u64) -> Result<Option<CpuMeta>, Error> {
-        let len = self.members.cpu.len as usize;
-        if at.saturating_add(len as u64) > source.len {
-            return Ok(None);
-        }
-        let bytes = source.bytes(at, len)?;
-        let Some(fixed) = Fixed::read(&self.reader(source, &bytes), &self.members) else {
-            return Ok(None);
-        };
+        let Some(fixed) = self.fixed(source, at)? else { return Ok(None) };
         let Some((size, count)) = self.geometry(source, at, &fixed)? else { return Ok(None) };
         let mut faults = Vec::new();
         if let Some(magic) = fixed.magic.filter(|magic| *magic != MAGIC && at > 0) {

@@ -31,7 +31,7 @@ pub use members::{Form, Members};
 use self::sub_buffer::SubBuffer as Judged;
 use crate::{CpuRing, HeaderPage, Ring, Stats, SubBufferInfo};
 use chain::{Chain, Fit, blank_in_doubt, chain, exchange, fits, oldest_in_doubt};
-use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use layout::CpuMeta;
@@ -436,17 +436,12 @@ impl Ring for Region {
     }
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        let nothing =
-            SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let nothing = SubBufferInfo::MISSING;
         let Some((meta, planned)) = self.planned.get(cpu) else { return nothing };
         let Some(sub) = planned.get(index) else { return nothing };
         self.load(meta, sub.number, bytes);
         if let (Some(time), Some(stamp)) = (sub.mended, bytes.first_chunk_mut::<8>()) {
-            *stamp = if self.layout.byte_order == ByteOrder::Little {
-                time.to_le_bytes()
-            } else {
-                time.to_be_bytes()
-            };
+            *stamp = self.layout.byte_order.little(time.to_le_bytes());
         }
         SubBufferInfo {
             committed: sub.committed,

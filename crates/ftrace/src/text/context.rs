@@ -64,10 +64,8 @@ impl Common {
             return Self { id: 0, flags: 0, preempt: 0, pid: 0 };
         };
         let [a, b, flags, preempt, c, d, e, f] = *raw;
-        let (id, pid) = match order {
-            ByteOrder::Little => (u16::from_le_bytes([a, b]), u32::from_le_bytes([c, d, e, f])),
-            ByteOrder::Big => (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])),
-        };
+        let id = u16::from_le_bytes(order.little([a, b]));
+        let pid = u32::from_le_bytes(order.little([c, d, e, f]));
         Self { id, flags, preempt, pid }
     }
 

@@ -95,8 +95,8 @@ impl<'a> Printer<'a> {
             tracing,
             machine: Machine::from_tracing(tracing),
             in_ns: array.is_in_ns(),
-            globs: &options.events,
-            filter: options.filter.as_deref().map(|filter| RawFilter::new(filter, tracing)),
+            globs: &options.choice.events,
+            filter: options.choice.filter.as_deref().map(|filter| RawFilter::new(filter, tracing)),
             kinds: Vec::new(),
             state: State {
                 tasks: Tasks::new(tracing, flags.tgid),

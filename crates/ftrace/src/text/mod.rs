@@ -27,16 +27,14 @@ pub(crate) use events::Printer;
 pub(crate) use merge::Merge;
 pub(crate) use slot::Slot;
 
-use crate::choice::selected_lanes;
+use crate::choice::{Choice, selected_lanes};
 use crate::log::{Log, write_text};
 use crate::{Array, Ring, Tracing};
 use ahead::Ahead;
 use lastwords_ctf::{Error, Result};
-use lastwords_filter::Filter;
 use lastwords_trace::text::page::Page;
 use merge::NextEvent;
 use std::io::Write;
-use std::sync::Arc;
 
 /// Bytes that are collected before they are written.
 const CHUNK: usize = 128 << 10;
@@ -63,23 +61,10 @@ pub enum Style {
 /// Options of a writer.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Writes the snapshot instead of the live ring.
-    pub snapshot: bool,
-    /// Writes only these CPUs, as in `per_cpu/cpuN/trace`; an empty list writes all CPUs.
-    pub cpus: Vec<u32>,
+    /// Chooses the ring and its events. A choice of CPUs is as in `per_cpu/cpuN/trace`.
+    pub choice: Choice,
     /// The form of an event's text.
     pub style: Style,
-    /// Writes only events whose name matches one of these globs: `sched_*`, or with the system
-    /// `sched:*`. An empty list writes all events.
-    pub events: Vec<String>,
-    /// Writes only events for which this expression is true.
-    pub filter: Option<Arc<Filter>>,
-    /// Writes no event before this value of the clock.
-    pub since: Option<u64>,
-    /// Writes no event after this value of the clock.
-    pub until: Option<u64>,
-    /// Writes only this many of the matching events: the last ones.
-    pub last: Option<u64>,
     /// Leaves the header out.
     pub no_header: bool,
     /// Shows times as those before this value of the clock: nanoseconds as `-0.003200000`.
@@ -201,24 +186,24 @@ fn write_to(
         .ok_or_else(|| Error::Schema(format!("trace array {index} does not exist")))?;
     let mut buffer = Vec::new();
     let mut summary = Summary::default();
-    let Some(ring) = array.shown(options.snapshot).map(|ring| &**ring) else {
-        header::unused_snapshot(&mut buffer, array, !options.cpus.is_empty(), false);
+    let Some(ring) = array.shown(options.choice.snapshot).map(|ring| &**ring) else {
+        header::unused_snapshot(&mut buffer, array, !options.choice.cpus.is_empty(), false);
         out.write(0, &buffer, &mut summary)?;
         return Ok(summary);
     };
-    let lanes = lanes(ring, &options.cpus)?;
+    let lanes = lanes(ring, &options.choice.cpus)?;
     let mut printer = Printer::new(tracing, array, ring, options);
     if !options.no_header {
         let is_empty = Merge::new(tracing, ring, &lanes).head().is_none();
-        if options.snapshot && is_empty {
-            header::unused_snapshot(&mut buffer, array, !options.cpus.is_empty(), true);
+        if options.choice.snapshot && is_empty {
+            header::unused_snapshot(&mut buffer, array, !options.choice.cpus.is_empty(), true);
         } else {
             header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
         }
     }
     // Nothing is read ahead up to a time: sub-buffers that are not needed would be read, and their
     // faults be reported.
-    let ahead_of = if options.until.is_none() { lanes.as_slice() } else { &[] };
+    let ahead_of = if options.choice.until.is_none() { lanes.as_slice() } else { &[] };
     ahead::with(ring, ahead_of, |ahead| {
         let shown = Shown { tracing, array, ring, lanes: &lanes, options, ahead };
         run(&mut out, &mut buffer, &shown, &mut printer, &mut log, &mut summary)
@@ -257,7 +242,7 @@ fn run(
     summary: &mut Summary,
 ) -> Result<()> {
     let &Shown { tracing, array, ring, lanes, options, ahead } = shown;
-    let skip = match options.filter {
+    let skip = match options.choice.filter {
         None => count_to_skip(tracing, ring, lanes, printer, options),
         // A filter sees the names of tasks as far as they are known at each event, so that they are
         // learned twice.
@@ -269,7 +254,7 @@ fn run(
             options,
         ),
     };
-    log.skip_to(options.since.unwrap_or(0));
+    log.skip_to(options.choice.since.unwrap_or(0));
     let mut merge = Merge::begin(tracing, ring, lanes, ahead);
     let mut pass = Pass::new(out, buffer, printer, options, log, merge.cpus(), skip);
     while merge.head().is_some() && pass.stop != Stop::End {
@@ -338,7 +323,7 @@ impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
         let mut page = Page::default();
         page.append(buffer);
         let room = if out.is_full(1) { 1 } else { CHUNK };
-        let Options { since, until, ref events, ref filter, .. } = *options;
+        let Choice { since, until, ref events, ref filter, .. } = options.choice;
         let is_all =
             since.or(until).is_none() && events.is_empty() && filter.is_none() && skip == 0;
         let is_selective = !is_all || !log.is_empty();
@@ -379,7 +364,7 @@ impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
 
     /// Returns true if an event is shown. The lines of the log before it are appended then.
     fn is_shown(&mut self, front: &NextEvent<'_>) -> bool {
-        let Options { since, until, .. } = *self.options;
+        let Choice { since, until, .. } = self.options.choice;
         if until.is_some_and(|until| front.time > until)
             && since.is_none_or(|since| since <= front.time)
         {
@@ -412,7 +397,7 @@ impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
 
     /// Appends the lines of the log after the events.
     fn rest_of_log(&mut self) {
-        self.log_before(self.options.until);
+        self.log_before(self.options.choice.until);
     }
 
     fn log_before(&mut self, clock: Option<u64>) {
@@ -434,9 +419,9 @@ fn wanted(
     printer: &mut Printer<'_>,
     options: &Options,
 ) -> bool {
-    options.since.is_none_or(|since| time >= since)
-        && (options.events.is_empty() || printer.is_selected(payload))
-        && (options.filter.is_none() || printer.matches(payload, cpu))
+    options.choice.since.is_none_or(|since| time >= since)
+        && (options.choice.events.is_empty() || printer.is_selected(payload))
+        && (options.choice.filter.is_none() || printer.matches(payload, cpu))
 }
 
 /// Returns the number of matching events before the last ones.
@@ -447,11 +432,11 @@ fn count_to_skip(
     printer: &mut Printer<'_>,
     options: &Options,
 ) -> u64 {
-    let Some(last) = options.last else { return 0 };
+    let Some(last) = options.choice.last else { return 0 };
     let mut merge = Merge::new(tracing, ring, lanes);
     let mut count = 0u64;
     while let Some(time) = merge.head() {
-        if options.until.is_some_and(|until| time > until) {
+        if options.choice.until.is_some_and(|until| time > until) {
             break;
         }
         count = count.saturating_add(u64::from(wanted(
@@ -461,7 +446,7 @@ fn count_to_skip(
             printer,
             options,
         )));
-        if options.filter.is_some() {
+        if options.choice.filter.is_some() {
             printer.skip(merge.payload());
         }
         merge.advance();

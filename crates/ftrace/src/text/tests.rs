@@ -12,6 +12,14 @@ const FUNCTIONS_AT: u64 = 0xffff_ffff_8100_0000;
 const WORK: u64 = FUNCTIONS_AT + 0x100;
 const IRQ: u64 = FUNCTIONS_AT + 0x200;
 
+fn chosen(choice: Choice) -> Options {
+    Options { choice, ..Options::default() }
+}
+
+fn on_cpu(cpu: u32) -> Choice {
+    Choice { cpus: vec![cpu], ..Choice::default() }
+}
+
 fn stats(entries: u64, overrun: u64) -> Stats {
     Stats { entries, overrun, ..Stats::default() }
 }
@@ -63,7 +71,10 @@ fn reading_ahead_changes_no_text() {
     let tracing = tracing(ring(vec![lane(5000), lane(70_000)], stats(1600, 0)), empty());
     let ahead = text(&tracing, &Options::default());
     assert_eq!(ahead.1.events, 1600);
-    assert_eq!(ahead, text(&tracing, &Options { until: Some(u64::MAX), ..Options::default() }));
+    assert_eq!(
+        ahead,
+        text(&tracing, &chosen(Choice { until: Some(u64::MAX), ..Choice::default() }))
+    );
 }
 
 #[test]
@@ -99,39 +110,29 @@ CPU:0 [LOST 3 EVENTS]
 #[test]
 fn selections() {
     let tracing = two_cpus();
-    let lines = |options: Options| text(&tracing, &Options { no_header: true, ..options }).1.events;
-    assert_eq!(lines(Options { cpus: vec![1], ..Options::default() }), 2);
-    assert_eq!(lines(Options { events: vec!["sched:bro*".into()], ..Options::default() }), 1);
+    let lines =
+        |choice: Choice| text(&tracing, &Options { no_header: true, ..chosen(choice) }).1.events;
+    assert_eq!(lines(Choice { cpus: vec![1], ..Choice::default() }), 2);
+    assert_eq!(lines(Choice { events: vec!["sched:bro*".into()], ..Choice::default() }), 1);
     assert_eq!(
-        lines(Options { events: vec!["wake".into()], last: Some(2), ..Options::default() }),
+        lines(Choice { events: vec!["wake".into()], last: Some(2), ..Choice::default() }),
         2
     );
-    assert_eq!(
-        lines(Options {
-            since: Some(1_000_000_500),
-            until: Some(1_000_004_000),
-            ..Options::default()
-        }),
-        3
-    );
-    assert!(
-        write_trace(&mut Vec::new(), &tracing, 0, &Options { cpus: vec![7], ..Options::default() })
-            .is_err()
-    );
+    let (since, until) = (Some(1_000_000_500), Some(1_000_004_000));
+    assert_eq!(lines(Choice { since, until, ..Choice::default() }), 3);
+    assert!(write_trace(&mut Vec::new(), &tracing, 0, &chosen(on_cpu(7))).is_err());
     assert!(write_trace(&mut Vec::new(), &tracing, 2, &Options::default()).is_err());
 }
 
 #[test]
 fn other_forms() {
     let tracing = two_cpus();
-    let form = |style| {
-        text(&tracing, &Options { style, cpus: vec![1], no_header: true, ..Options::default() }).0
-    };
+    let form = |style| text(&tracing, &Options { style, no_header: true, ..chosen(on_cpu(1)) }).0;
     assert_eq!(form(Style::Raw), "8 1 1000000500 type: 300\n7 1 1000004000 type: 301\n");
     assert!(form(Style::Fields).starts_with(
         "           <...>-8       [001] d..11     1.000001: wake: comm=init pid=0x9 (9)\n"
     ));
-    let help = text(&tracing, &Options { snapshot: true, ..Options::default() }).0;
+    let help = text(&tracing, &chosen(Choice { snapshot: true, ..Choice::default() })).0;
     assert!(help.starts_with("# tracer: nop\n#\n#\n# * Snapshot is freed *\n#\n"));
 }
 
@@ -143,7 +144,7 @@ fn numbers_in_bytes() {
     let mut form = |option: &str| {
         tracing.arrays[0].options = Some(vec!["context-info".into(), option.into()]);
         let mut out = Vec::new();
-        let options = Options { cpus: vec![1], no_header: true, ..Options::default() };
+        let options = Options { no_header: true, ..chosen(on_cpu(1)) };
         write_trace(&mut out, &tracing, 0, &options).unwrap();
         out
     };

@@ -7,7 +7,7 @@
 use super::{Format, Physical};
 use crate::file::Backing;
 use crate::got::Got;
-use crate::{Cache, Hole, HoleCause, Image, Range};
+use crate::{Cache, Hole, HoleCause, Image, Range, front};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -102,19 +102,7 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
     let expanded =
         chunks.iter().filter(|c| c.kind == COMPRESSED).map(|c| c.len).fold(0, u64::saturating_add);
     budget.admit(expanded.min(file.stored().saturating_mul(SMALLEST)));
-    let image = Arc::new(Chunks::new(file, chunks));
-    let format = Format::Lime;
-    let order = ByteOrder::Little;
-    Ok(Physical {
-        image,
-        format,
-        machine: None,
-        foreign: None,
-        order,
-        vmcoreinfo: None,
-        cpus: Vec::new(),
-        notes,
-    })
+    Ok(Physical::new(Arc::new(Chunks::new(file, chunks)), Format::Lime).noted(notes))
 }
 
 /// A chunk of a snappy stream, or an uncompressed range.
@@ -142,15 +130,12 @@ impl Scan<'_> {
         let (mut at, mut done) = (at, 0u64);
         while done < len {
             self.budget.steps(&self.file.name, 1)?;
+            let rest = (address.saturating_add(done), len.saturating_sub(done));
             // Fields: type and length, a checksum; for a compressed chunk also its decompressed
             // length.
             let mut raw = [0u8; 11];
             if let Got::Ended(0..8) | Got::Failed(_) = self.file.read(at, &mut raw) {
-                return Ok(self.missing(
-                    at,
-                    address.saturating_add(done),
-                    len.saturating_sub(done),
-                ));
+                return Ok(self.missing(at, rest));
             }
             let [kind, a, b, c, _, _, _, _, varint @ ..] = raw;
             let stored = u32::from_le_bytes([a, b, c, 0]);
@@ -177,11 +162,7 @@ impl Scan<'_> {
             }
             let end = at.saturating_add(4).saturating_add(u64::from(stored));
             if end > self.file.len {
-                return Ok(self.missing(
-                    at,
-                    address.saturating_add(done),
-                    len.saturating_sub(done),
-                ));
+                return Ok(self.missing(at, rest));
             }
             if comes_to > 0 {
                 let (address, at) = (address.saturating_add(done), at.saturating_add(8));
@@ -202,7 +183,7 @@ impl Scan<'_> {
 
     /// Adds a missing chunk for `address`, because the stream is truncated at `at`; returns an
     /// offset past the end of the file.
-    fn missing(&mut self, at: u64, address: u64, len: u64) -> u64 {
+    fn missing(&mut self, at: u64, (address, len): (u64, u64)) -> u64 {
         self.chunks.push(Chunk { address, len, at, stored: 0, kind: MISSING });
         u64::MAX
     }
@@ -288,20 +269,9 @@ impl Chunks {
 
     /// Fills the front of `buf` from an uncompressed range.
     fn read_range(&self, chunk: &Chunk, within: u64, buf: &mut [u8]) -> Result<usize, Hole> {
-        let len =
-            usize::try_from(chunk.len.saturating_sub(within)).unwrap_or(usize::MAX).min(buf.len());
-        let hole = |done: usize, cause| {
-            let address = chunk.address.saturating_add(within).saturating_add(done as u64);
-            Hole { address, cause }
-        };
-        match self
-            .file
-            .read(chunk.at.saturating_add(within), buf.get_mut(..len).unwrap_or_default())
-        {
-            Got::All => Ok(len),
-            Got::Ended(done) => Err(hole(done, HoleCause::Truncated)),
-            Got::Failed(done) => Err(hole(done, HoleCause::Bad)),
-        }
+        let part = front(buf, chunk.len.saturating_sub(within));
+        let got = self.file.read(chunk.at.saturating_add(within), part);
+        got.part(chunk.address.saturating_add(within), part.len())
     }
 
     /// The chunk that contains `address`, and the offset in the chunk.
@@ -342,10 +312,6 @@ impl Image for Chunks {
 
     fn ranges(&self) -> &[Range] {
         &self.ranges
-    }
-
-    fn is_virtual(&self) -> bool {
-        false
     }
 
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {

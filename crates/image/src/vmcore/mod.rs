@@ -118,6 +118,26 @@ pub struct Physical {
 }
 
 impl Physical {
+    /// Memory of which the container tells nothing else. It is read as little-endian.
+    fn new(image: Arc<dyn Image>, format: Format) -> Self {
+        Self {
+            image,
+            format,
+            machine: None,
+            foreign: None,
+            order: ByteOrder::Little,
+            vmcoreinfo: None,
+            cpus: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Adds notes about the file before those of its content.
+    fn noted(mut self, notes: Vec<String>) -> Self {
+        self.notes.splice(0..0, notes);
+        self
+    }
+
     /// Returns the note that says that the file is a part of a split dump whose other parts were
     /// not named; none if it is whole.
     #[must_use]
@@ -168,12 +188,8 @@ pub fn open_physical(
         return Ok(None);
     }
     let mut notes = Vec::new();
-    let mut physical =
-        open_file(compressed::decompress(&file, budget, watch, &mut notes)?, budget)?;
-    if let Some(physical) = &mut physical {
-        physical.notes.splice(0..0, notes);
-    }
-    Ok(physical)
+    let file = compressed::decompress(&file, budget, watch, &mut notes)?;
+    Ok(open_file(file, budget)?.map(|physical| physical.noted(notes)))
 }
 
 /// A range of physical addresses and its location in a file of raw memory.
@@ -212,17 +228,7 @@ pub fn open_raw(path: &Path, map: &[RawRange], budget: &Budget) -> Result<Physic
     let segments = map.iter().map(segment).collect();
     let name = file.name.to_string();
     let image = Arc::new(Segments::new(&name, vec![file], segments, false).0);
-    let (format, order) = (Format::Raw, ByteOrder::Little);
-    Ok(Physical {
-        image,
-        format,
-        machine: None,
-        foreign: None,
-        order,
-        vmcoreinfo: None,
-        cpus: Vec::new(),
-        notes: Vec::new(),
-    })
+    Ok(Physical::new(image, Format::Raw))
 }
 
 fn needs_map() -> std::io::Error {
@@ -254,9 +260,7 @@ pub fn open_split(paths: &[&Path], budget: &Budget) -> Result<Physical, Error> {
         }
         files.push(file);
     }
-    let mut physical = kdump::open(files, budget)?;
-    physical.notes.splice(0..0, notes);
-    Ok(physical)
+    Ok(kdump::open(files, budget)?.noted(notes))
 }
 
 fn starts_with(file: &Backing, magic: &[u8]) -> bool {
@@ -269,11 +273,8 @@ fn open_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> 
         return of_file(file, budget);
     }
     let mut notes = Vec::new();
-    let mut physical = of_file(file.flattened(budget, &mut notes)?, budget)?;
-    if let Some(physical) = &mut physical {
-        physical.notes.splice(0..0, notes);
-    }
-    Ok(physical)
+    let file = file.flattened(budget, &mut notes)?;
+    Ok(of_file(file, budget)?.map(|physical| physical.noted(notes)))
 }
 
 fn of_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {

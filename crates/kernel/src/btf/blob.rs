@@ -100,10 +100,7 @@ impl Blob {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let lens = (number(self.bytes.len() as u64), number(self.strings.len() as u64));
         let mut blob = Vec::with_capacity(self.len().saturating_add(HEADER as usize));
-        blob.extend(match self.order {
-            ByteOrder::Little => MAGIC.to_le_bytes(),
-            ByteOrder::Big => MAGIC.to_be_bytes(),
-        });
+        blob.extend(self.order.little(MAGIC.to_le_bytes()));
         // Version 1, no flags.
         blob.extend([1, 0]);
         for word in [HEADER, 0, lens.0, lens.0, lens.1] {
@@ -125,10 +122,7 @@ impl Blob {
     }
 
     fn word(&self, value: u32) -> [u8; 4] {
-        match self.order {
-            ByteOrder::Little => value.to_le_bytes(),
-            ByteOrder::Big => value.to_be_bytes(),
-        }
+        self.order.little(value.to_le_bytes())
     }
 }
 

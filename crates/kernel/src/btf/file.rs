@@ -3,7 +3,7 @@
 use super::{Btf, Types};
 use crate::dwarf;
 use crate::sources::len_of;
-use lastwords_bytes::{Budget, Error, ErrorKind};
+use lastwords_bytes::{Budget, Error};
 use object::elf::{FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, FileKind, ReadCache};
@@ -23,12 +23,12 @@ pub fn of_module<F: Read + Seek>(
     kernel: &Types,
     budget: &Budget,
 ) -> Result<Types, Error> {
-    budget.admit(len_of(&mut file).map_err(|error| problem(what, &error.to_string()))?);
+    budget.admit(len_of(&mut file).map_err(|error| Error::other(what, &error.to_string()))?);
     let cache = ReadCache::new(file);
     let found = match FileKind::parse(&cache) {
         Ok(FileKind::Elf64) => sections::<FileHeader64<Endianness>, F>(what, &cache)?,
         Ok(FileKind::Elf32) => sections::<FileHeader32<Endianness>, F>(what, &cache)?,
-        _ => return Err(problem(what, "this is no ELF file")),
+        _ => return Err(Error::other(what, "this is no ELF file")),
     };
     let (blob, base) = match found {
         TypeSource::Btf { blob, base: Some(base) } => {
@@ -55,7 +55,7 @@ fn sections<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
     what: &str,
     file: &ReadCache<F>,
 ) -> Result<TypeSource, Error> {
-    let elf = |error: object::Error| problem(what, &error.to_string());
+    let elf = |error: object::Error| Error::other(what, &error.to_string());
     let header = H::parse(file).map_err(elf)?;
     let endian = header.endian().map_err(elf)?;
     let sections = header.sections(endian, file).map_err(elf)?;
@@ -69,18 +69,7 @@ fn sections<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
         return Ok(TypeSource::Btf { blob, base: data(b".BTF.base")? });
     }
     let debug = dwarf::Index::read(header, file)?;
-    debug
-        .map(TypeSource::Debug)
-        .ok_or_else(|| problem(what, "a section .BTF or .debug_info; give a module that has one"))
-}
-
-fn problem(what: &str, expected: &str) -> Error {
-    Error {
-        what: what.into(),
-        offset: 0,
-        value: None,
-        expected: expected.into(),
-        kind: ErrorKind::Io,
-        errno: None,
-    }
+    debug.map(TypeSource::Debug).ok_or_else(|| {
+        Error::other(what, "a section .BTF or .debug_info; give a module that has one")
+    })
 }

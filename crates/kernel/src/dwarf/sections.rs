@@ -5,7 +5,7 @@
 //! processor supplements).
 
 use super::WHAT;
-use lastwords_bytes::{Budget, Error, ErrorKind, low_u32};
+use lastwords_bytes::{Budget, Error, low_u32};
 use object::elf::{EM_AARCH64, EM_X86_64, ET_REL, SHF_COMPRESSED, SHT_RELA};
 use object::elf::{R_AARCH64_ABS32, R_AARCH64_ABS64, R_X86_64_32, R_X86_64_32S, R_X86_64_64};
 use object::read::elf::{FileHeader, SectionHeader};
@@ -267,12 +267,5 @@ fn word(row: &[u8], at: usize, endian: Endianness) -> u64 {
 
 /// Error about the file itself.
 pub(super) fn problem(expected: &str) -> Error {
-    Error {
-        what: WHAT.into(),
-        offset: 0,
-        value: None,
-        expected: expected.into(),
-        kind: ErrorKind::Io,
-        errno: None,
-    }
+    Error::other(WHAT, expected)
 }

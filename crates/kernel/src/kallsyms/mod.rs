@@ -351,10 +351,7 @@ fn addresses(
 ) -> Vec<Option<u64>> {
     let number = |raw: &[u8]| -> u32 {
         let raw = raw.first_chunk::<4>().copied().unwrap_or_default();
-        match memory.byte_order() {
-            lastwords_bytes::ByteOrder::Little => u32::from_le_bytes(raw),
-            lastwords_bytes::ByteOrder::Big => u32::from_be_bytes(raw),
-        }
+        u32::from_le_bytes(memory.byte_order().little(raw))
     };
     let mut is_behind = false;
     let rows: Vec<Option<u32>> = offsets

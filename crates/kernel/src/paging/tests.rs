@@ -26,10 +26,6 @@ impl Image for Pages {
         &[]
     }
 
-    fn is_virtual(&self) -> bool {
-        false
-    }
-
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
         for (i, byte) in buf.iter_mut().enumerate() {
             let at = address.saturating_add(i as u64);

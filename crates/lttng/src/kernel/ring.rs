@@ -2,7 +2,7 @@
 
 use super::Memory;
 use crate::{Counters, Loss, Mode, Ring, SetData, Slot, Stream};
-use lastwords_image::Hole;
+use lastwords_image::{Hole, HoleCause, front, read_parts};
 use lastwords_kernel::{Error, Kernel, Mask, Object};
 use std::sync::Arc;
 
@@ -198,24 +198,19 @@ impl Sets {
 
 impl SetData for Sets {
     fn read(&self, set: u64, at: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let nowhere = Hole { address: set, cause: lastwords_image::HoleCause::Unmapped };
+        let nowhere = Hole { address: set, cause: HoleCause::Unmapped };
         let index = usize::try_from(set).map_err(|_| nowhere)?;
         let set = self.sets.get(index).copied().flatten().ok_or(nowhere)?;
         let size = self.kernel.memory.page_size().max(1);
-        let mut done = 0usize;
-        while done < buf.len() {
-            let at = at.saturating_add(done as u64);
+        read_parts(at, buf, |at, rest| {
             let (page, inside) = (at.checked_div(size).unwrap_or(0), at & size.wrapping_sub(1));
             let row =
                 set.table.wrapping_add(page.wrapping_mul(self.stride)).wrapping_add(self.pointer);
             let address = self.kernel.memory.pointer(row)?;
-            let len = usize::try_from(size.saturating_sub(inside)).unwrap_or(usize::MAX);
-            let len = len.min(buf.len().saturating_sub(done));
-            let part = buf.get_mut(done..done.saturating_add(len)).unwrap_or_default();
+            let part = front(rest, size.saturating_sub(inside));
             self.kernel.memory.read(address.wrapping_add(inside), part)?;
-            done = done.saturating_add(len);
-        }
-        Ok(())
+            Ok(part.len())
+        })
     }
 
     fn data_size(&self, set: u64) -> Option<u64> {

@@ -14,7 +14,7 @@ const METADATA: u64 = 1;
 pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, Error> {
     let kernel = memory.kernel;
     let mut evidence = Evidence::default();
-    let uuid = object.bytes("uuid")?;
+    let uuid = object.bytes("uuid")?.try_into().unwrap_or_default();
     let public = object.pointer("pub")?;
     let shape = Shape { order: kernel.memory.byte_order(), word: kernel.memory.word_size() };
     let mut metadata =
@@ -25,25 +25,14 @@ pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, 
                 Ok(Default::default())
             }
         })?;
-    let gone = metadata.cut();
-    if gone > 0 {
-        evidence
-            .notes
-            .push(format!("the last {gone} bytes of the metadata are no whole declaration"));
-    }
+    evidence.notes.extend(metadata.cut());
     let mut session = Session {
         name: object.text("name")?,
-        domain: Domain::Kernel,
-        folder: String::new(),
         created: object.text("creation_time").unwrap_or_default(),
         is_active: public.u64("active").ok().map(|active| active != 0),
-        uuid: uuid.try_into().unwrap_or_default(),
-        shape,
-        page_size: kernel.memory.page_size(),
         metadata,
-        is_cut: false,
-        streams: Vec::new(),
         evidence,
+        ..Session::new(Domain::Kernel, uuid, shape, kernel.memory.page_size())
     };
     channels(memory, object, &mut session)?;
     Ok(session)

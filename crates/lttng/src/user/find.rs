@@ -237,29 +237,12 @@ pub(super) fn session(group: Group, found: &mut Sessions, budget: &Budget) -> Re
     // A process may have mapped a stream twice.
     streams.dedup_by_key(|(file, raw)| (file.clone(), raw.stream.channel, raw.stream.cpu));
     let mut evidence = Evidence::default();
-    let gone = metadata.cut();
-    if gone > 0 {
-        evidence
-            .notes
-            .push(format!("the last {gone} bytes of the metadata are no whole declaration"));
-    }
+    evidence.notes.extend(metadata.cut());
     if !idle.is_empty() {
         evidence.notes.push(format!("nothing was recorded in {}", idle.join(", ")));
     }
-    let mut session = Session {
-        name,
-        domain: Domain::User,
-        folder,
-        created: String::new(),
-        is_active: None,
-        uuid,
-        shape,
-        page_size: PAGE,
-        metadata,
-        is_cut: false,
-        streams: Vec::new(),
-        evidence,
-    };
+    let empty = Session::new(Domain::User, uuid, shape, PAGE);
+    let mut session = Session { name, folder, metadata, evidence, ..empty };
     lost.into_iter().for_each(|place| session.lose(place));
     for (file, mut raw) in streams {
         let suffix = raw.stream.cpu.map_or_else(String::new, |cpu| format!("_{cpu}"));

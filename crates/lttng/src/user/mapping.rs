@@ -31,13 +31,10 @@ impl Mapping {
     pub(super) fn number(&self, place: NumberAt) -> Option<u64> {
         let mut raw = [0u8; 8];
         self.read(place.at, raw.get_mut(..place.len)?).ok()?;
-        Some(match self.order {
-            ByteOrder::Little => u64::from_le_bytes(raw),
-            ByteOrder::Big => {
-                raw.rotate_right(8usize.saturating_sub(place.len));
-                u64::from_be_bytes(raw)
-            }
-        })
+        if self.order == ByteOrder::Big {
+            raw.rotate_right(8usize.saturating_sub(place.len));
+        }
+        Some(u64::from_le_bytes(self.order.little(raw)))
     }
 
     /// Reads a number in row `index` of a table.

@@ -8,7 +8,6 @@ use crate::spans::SpanKey;
 use crate::text::message_of;
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::LogLevel;
-use lastwords_trace::schema::EnvValue;
 use std::io::Write as _;
 
 /// A severity: OTLP's number, and the word at the source.
@@ -114,7 +113,7 @@ impl Record {
         around.extend(contexts.into_iter().map(|field| (field.name, field.value)));
         let recorded = Recorded::from_fields(&fields);
         let (trace_number, name) = (read.trace, kind.whole_name());
-        let pid = read.pid.or_else(|| creator(trace));
+        let pid = read.pid.or_else(|| trace.class().number("vpid"));
         Self { trace: trace_number, name, time, pid, fields, recorded, severity, body, around }
     }
 
@@ -180,14 +179,6 @@ impl Record {
         span.iter().for_each(|id| member(&mut out, "spanId", id));
         out.push(b'}');
         out
-    }
-}
-
-/// Returns the process that created the session, if no other has recorded in it.
-fn creator(trace: &Trace) -> Option<i64> {
-    match trace.class().property("vpid")? {
-        EnvValue::Integer(pid) => Some(*pid),
-        EnvValue::Text(_) => None,
     }
 }
 

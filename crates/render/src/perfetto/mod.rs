@@ -16,6 +16,7 @@ use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
 use lastwords_trace::class::{Clock, Origin};
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::schema::BOOT_ORIGIN;
+pub use lastwords_trace::tracer::Process;
 use lastwords_trace::tracer::Tracer;
 use std::io::Write;
 
@@ -39,19 +40,6 @@ pub struct Task {
     pub comm: String,
     /// Its process, if it is the first task of one and this is known.
     pub process: Option<Process>,
-}
-
-/// Facts about a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Process {
-    /// Id of the process that is its parent; 0 if it has none.
-    pub parent: u32,
-    /// User whose rights it has.
-    pub uid: u32,
-    /// It runs in the kernel only.
-    pub is_kernel_thread: bool,
-    /// Time of its start: nanoseconds since the boot.
-    pub started: u64,
 }
 
 /// Facts about a trace array of a kernel that its trace does not contain.

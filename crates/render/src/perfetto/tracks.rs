@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use lastwords_ctf::read::{Due, Loss, Reader, Trace};
 use lastwords_trace::class::{LogLevel, Scope};
 use lastwords_trace::evidence::Cause;
-use lastwords_trace::schema::EnvValue;
 
 use super::annotations::{ANNOTATIONS, Annotations, Thread, annotation};
 use super::losses::{Drawn, Losses, Until};
@@ -75,14 +74,6 @@ fn older(trace: &Trace, stream: usize) -> String {
     format!("missing before: {words}")
 }
 
-/// Returns the id of the process that created the session.
-fn creator(trace: &Trace) -> Option<i64> {
-    match trace.class().property("vpid")? {
-        EnvValue::Integer(pid) => Some(*pid),
-        EnvValue::Text(_) => None,
-    }
-}
-
 impl Line for Tracks<'_> {
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
         let Some(facts) = self.streams.get(stream).cloned() else { return };
@@ -113,7 +104,8 @@ impl Line for Tracks<'_> {
         let process = self.process(out, facts.trace, thread.pid);
         let label = &Label { name: span_name.to_owned(), channel, level };
         let is_unsure = time.is_some() && self.missing.is_around(facts.trace);
-        let (key, fields) = ((facts.trace, thread.pid.or(creator(trace)), id), &fields);
+        let (key, fields) =
+            ((facts.trace, thread.pid.or(trace.class().number("vpid")), id), &fields);
         let at = Stepped { step, key, label, fields, time, thread: track, process, is_unsure };
         for edge in self.spans.step(&at) {
             self.event.clear();
@@ -206,8 +198,7 @@ impl<'t> Tracks<'t> {
         let Drawn { track, is_new, what, begin, until } = drawn;
         if is_new {
             let facts = self.streams.get(stream);
-            let class = facts
-                .and_then(|facts| self.traces.get(facts.trace)?.class().streams.get(facts.class));
+            let class = facts.and_then(|facts| facts.class(self.traces));
             let name = stream_name(
                 &class.map(channel).unwrap_or_default(),
                 facts.and_then(|facts| facts.cpu),
@@ -351,7 +342,7 @@ impl<'t> Tracks<'t> {
     /// program that created it.
     fn process(&mut self, out: &mut Vec<u8>, at: usize, pid: Option<i64>) -> u64 {
         let trace = self.traces.get(at);
-        let creator = trace.and_then(creator);
+        let creator = trace.and_then(|trace| trace.class().number("vpid"));
         let pid = pid.or(creator).unwrap_or(0);
         if let Some(id) = self.processes.get(&(at, pid)) {
             return *id;
@@ -385,7 +376,7 @@ impl<'t> Tracks<'t> {
         thread: &Thread,
     ) -> u64 {
         let by_stream = Owner::Stream { stream };
-        let creator = || self.traces.get(facts.trace).and_then(creator);
+        let creator = || self.traces.get(facts.trace)?.class().number("vpid");
         let wanted = match (thread.pid.or_else(creator), thread.tid) {
             (Some(pid), Some(tid)) => Owner::Thread { trace: facts.trace, pid, tid },
             _ => by_stream,

@@ -260,7 +260,7 @@ impl<'t> Bound<'t> {
                 Kind::Delta if in_ticks => Of::DeltaOfTicks,
                 Kind::Delta => Of::Delta,
                 Kind::Ticks => Of::Ticks,
-                Kind::Trace => Of::Text(escaped(name_of(trace).as_bytes())),
+                Kind::Trace => Of::Text(escaped(trace.title().as_bytes())),
                 Kind::Name(filter) => {
                     match found(filter, trace, stream, event, [slot, count], &mut targets) {
                         Of::None if column.name == SYSCALL => {
@@ -397,14 +397,6 @@ fn escaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     bare(&mut out, text);
     out
-}
-
-fn name_of(trace: &Trace) -> String {
-    let class = trace.class();
-    class
-        .text("trace_name")
-        .or(class.identity.name.as_deref())
-        .map_or_else(|| trace.name().to_string(), str::to_owned)
 }
 
 impl<'t> Lines<'t> {

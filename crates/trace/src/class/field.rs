@@ -134,9 +134,10 @@ pub struct Float {
 }
 
 /// The encoding of characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
     /// UTF-8, or ASCII.
+    #[default]
     Utf8,
     /// UTF-16, most significant byte first.
     Utf16Be,
@@ -170,7 +171,7 @@ pub enum Length {
 }
 
 /// Text. It begins on a byte.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Text {
     /// Length in bytes; bytes after a NUL are ignored. If the length is none, a NUL ends the text.
     pub length: Option<Length>,
@@ -228,6 +229,15 @@ pub struct Array {
     pub is_uuid: bool,
     /// Attributes.
     pub attributes: Attributes,
+}
+
+impl Array {
+    /// Makes an array of bare elements, without attributes and roles.
+    #[must_use]
+    pub fn new(length: Length, element: FieldClass) -> Self {
+        let attributes = Attributes::default();
+        Self { length, element, alignment: 0, is_uuid: false, attributes }
+    }
 }
 
 /// A variant.

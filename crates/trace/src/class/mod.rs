@@ -64,6 +64,24 @@ pub struct TraceClass {
 }
 
 impl TraceClass {
+    /// Makes a class without any parts.
+    #[must_use]
+    pub fn new(version: u8, order: ByteOrder) -> Self {
+        Self {
+            version,
+            uuid: None,
+            identity: Identity::default(),
+            order,
+            env: Vec::new(),
+            header: None,
+            clocks: Vec::new(),
+            streams: Vec::new(),
+            attributes: Attributes::default(),
+            preamble: Attributes::default(),
+            missing: Vec::new(),
+        }
+    }
+
     /// Returns a property of the environment.
     #[must_use]
     pub fn property(&self, key: &str) -> Option<&EnvValue> {
@@ -74,12 +92,7 @@ impl TraceClass {
     /// thread id that was used again may have several names, `one|other`.
     #[must_use]
     pub fn thread_names(&self) -> HashMap<i64, &str> {
-        let prefix = crate::schema::thread_key("");
-        let names = self.env.iter().filter_map(|(key, value)| match value {
-            EnvValue::Text(name) => Some((key.strip_prefix(&prefix)?.parse().ok()?, name.as_str())),
-            EnvValue::Integer(_) => None,
-        });
-        names.collect()
+        crate::schema::thread_names(self.env.iter().map(|(key, value)| (key, value)))
     }
 
     /// Returns a property that is text.
@@ -139,18 +152,19 @@ impl TraceClass {
 }
 
 /// The origin of a clock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Origin {
     /// The Unix epoch.
     UnixEpoch,
     /// An origin that is not known to others.
+    #[default]
     Unknown,
     /// An origin with a name (CTF 2).
     Custom(Identity),
 }
 
 /// A clock class.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Clock {
     /// Name in the metadata: CTF 1.8's name, CTF 2's id.
     pub id: String,
@@ -214,7 +228,7 @@ impl Clock {
 }
 
 /// A class of streams.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StreamClass {
     /// Id.
     pub id: u64,
@@ -304,7 +318,7 @@ impl LogLevel {
 }
 
 /// A class of event records.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct EventClass {
     /// Id in the stream class.
     pub id: u64,

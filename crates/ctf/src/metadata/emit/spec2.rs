@@ -14,9 +14,7 @@ use serde_json::{Map, Value, json};
 pub(super) fn metadata(class: &TraceClass) -> String {
     let mut text = String::new();
     let mut preamble = json!({ "type": "preamble", "version": 2 });
-    if let Some(uuid) = &class.uuid {
-        set(&mut preamble, "uuid", json!(uuid));
-    }
+    set(&mut preamble, "uuid", class.uuid.map(|uuid| json!(uuid)));
     push(&mut text, &preamble);
     push(&mut text, &trace_class(class));
     class.clocks.iter().for_each(|clock| push(&mut text, &clock_class(clock)));
@@ -33,11 +31,16 @@ fn push(text: &mut String, fragment: &Value) {
     text.push('\n');
 }
 
-/// Sets a property of an object.
-fn set(object: &mut Value, key: &str, value: Value) {
-    if let Value::Object(map) = object {
+/// Sets a property of an object, if there is a value.
+fn set(object: &mut Value, key: &str, value: impl Into<Option<Value>>) {
+    if let (Value::Object(map), Some(value)) = (object, value.into()) {
         map.insert(key.to_owned(), value);
     }
+}
+
+/// Returns the value of a text, or none if it is empty.
+fn not_empty(text: &str) -> Option<Value> {
+    (!text.is_empty()).then(|| json!(text))
 }
 
 /// Returns the object that is a property of another. It is created if it does not exist.
@@ -64,9 +67,7 @@ fn identify(fragment: &mut Value, identity: &Identity) {
     let parts =
         [("namespace", &identity.namespace), ("name", &identity.name), ("uid", &identity.uid)];
     for (key, part) in parts {
-        if let Some(part) = part {
-            set(fragment, key, json!(plain(part)));
-        }
+        set(fragment, key, part.as_ref().map(|part| json!(plain(part))));
     }
 }
 
@@ -81,9 +82,7 @@ fn trace_class(class: &TraceClass) -> Value {
         .collect();
     let mut fragment = json!({ "type": "trace-class", "environment": environment });
     identify(&mut fragment, &class.identity);
-    if let Some(header) = &class.header {
-        set(&mut fragment, "packet-header-field-class", structure(header));
-    }
+    set(&mut fragment, "packet-header-field-class", class.header.as_ref().map(structure));
     attach(&mut fragment, &class.attributes);
     fragment
 }
@@ -111,9 +110,7 @@ fn clock_class(clock: &Clock) -> Value {
         }
     }
     for (key, of) in [("precision", clock.precision), ("accuracy", clock.accuracy)] {
-        if let Some(of) = of {
-            set(&mut fragment, key, json!(of));
-        }
+        set(&mut fragment, key, of.map(|of| json!(of)));
     }
     attach(&mut fragment, &clock.attributes);
     fragment
@@ -121,13 +118,10 @@ fn clock_class(clock: &Clock) -> Value {
 
 fn stream_class(class: &StreamClass, clocks: &[Clock]) -> Value {
     let mut fragment = json!({ "type": "data-stream-class", "id": class.id });
-    if let Some(clock) = class.clock.and_then(|at| clocks.get(at)) {
-        set(&mut fragment, "default-clock-class-id", json!(clock.id));
-    }
+    let clock = class.clock.and_then(|at| clocks.get(at));
+    set(&mut fragment, "default-clock-class-id", clock.map(|clock| json!(clock.id)));
     identify(&mut fragment, &class.identity);
-    if !class.name.is_empty() {
-        set(&mut fragment, "name", json!(plain(&class.name)));
-    }
+    set(&mut fragment, "name", not_empty(&plain(&class.name)));
     let scopes = [
         ("packet-context-field-class", &class.packet_context),
         ("event-record-header-field-class", &class.event_header),
@@ -140,9 +134,7 @@ fn stream_class(class: &StreamClass, clocks: &[Clock]) -> Value {
 
 fn put_scopes(fragment: &mut Value, scopes: &[(&str, &Option<Struct>)]) {
     for (key, of) in scopes {
-        if let Some(of) = of {
-            set(fragment, key, structure(of));
-        }
+        set(fragment, key, of.as_ref().map(structure));
     }
 }
 
@@ -150,9 +142,7 @@ fn event_class(stream: u64, class: &EventClass) -> Value {
     let mut fragment =
         json!({ "type": "event-record-class", "data-stream-class-id": stream, "id": class.id });
     identify(&mut fragment, &class.identity);
-    if let Some(name) = &class.name {
-        set(&mut fragment, "name", json!(plain(name)));
-    }
+    set(&mut fragment, "name", class.name.as_ref().map(|name| json!(plain(name))));
     let scopes = [
         ("specific-context-field-class", &class.specific_context),
         ("payload-field-class", &class.payload),
@@ -161,7 +151,7 @@ fn event_class(stream: u64, class: &EventClass) -> Value {
     attach(&mut fragment, &class.attributes);
     let known = [
         ("log-level", class.log_level.map(|level| json!(level.name()))),
-        ("emf-uri", Some(json!(class.emf_uri)).filter(|_| !class.emf_uri.is_empty())),
+        ("emf-uri", not_empty(&class.emf_uri)),
     ];
     for (key, value) in known {
         if let Some(value) = value {
@@ -180,11 +170,14 @@ fn structure(of: &Struct) -> Value {
     };
     let members: Vec<Value> = of.fields.iter().map(member).collect();
     let mut fragment = json!({ "type": "structure", "member-classes": members });
-    if of.alignment > 1 {
-        set(&mut fragment, "minimum-alignment", json!(of.alignment));
-    }
+    set(&mut fragment, "minimum-alignment", alignment(of.alignment));
     attach(&mut fragment, &of.attributes);
     fragment
+}
+
+/// Returns the value of an alignment, or none if it is that of every field.
+fn alignment(bits: u64) -> Option<Value> {
+    (bits > 1).then(|| json!(bits))
 }
 
 fn field_class(class: &FieldClass) -> Value {
@@ -214,12 +207,9 @@ fn field_class(class: &FieldClass) -> Value {
         FieldClass::Text(of) => text(of),
         FieldClass::Blob(blob) => {
             let mut fragment = lengthy("blob", &blob.length);
-            if !blob.media_type.is_empty() {
-                set(&mut fragment, "media-type", json!(blob.media_type));
-            }
-            if blob.is_uuid {
-                set(&mut fragment, "roles", json!(["metadata-stream-uuid"]));
-            }
+            set(&mut fragment, "media-type", not_empty(&blob.media_type));
+            let roles = blob.is_uuid.then(|| json!(["metadata-stream-uuid"]));
+            set(&mut fragment, "roles", roles);
             attach(&mut fragment, &blob.attributes);
             fragment
         }
@@ -227,9 +217,7 @@ fn field_class(class: &FieldClass) -> Value {
         FieldClass::Array(array) => {
             let mut fragment = lengthy("array", &array.length);
             set(&mut fragment, "element-field-class", field_class(&array.element));
-            if array.alignment > 1 {
-                set(&mut fragment, "minimum-alignment", json!(array.alignment));
-            }
+            set(&mut fragment, "minimum-alignment", alignment(array.alignment));
             attach(&mut fragment, &array.attributes);
             fragment
         }
@@ -240,9 +228,8 @@ fn field_class(class: &FieldClass) -> Value {
                 "selector-field-location": location(&of.selector),
                 "field-class": field_class(&of.class),
             });
-            if let Some(of) = &of.ranges {
-                set(&mut fragment, "selector-field-ranges", ranges(of));
-            }
+            let ranges = of.ranges.as_deref().map(ranges);
+            set(&mut fragment, "selector-field-ranges", ranges);
             attach(&mut fragment, &of.attributes);
             fragment
         }
@@ -263,30 +250,21 @@ fn bits(kind: String, of: Bits) -> Value {
         },
         "alignment": of.alignment,
     });
-    if of.reversed {
-        set(
-            &mut fragment,
-            "bit-order",
-            json!(match of.order {
-                ByteOrder::Little => "last-to-first",
-                ByteOrder::Big => "first-to-last",
-            }),
-        );
-    }
+    let reversed = match of.order {
+        ByteOrder::Little => "last-to-first",
+        ByteOrder::Big => "first-to-last",
+    };
+    set(&mut fragment, "bit-order", of.reversed.then(|| json!(reversed)));
     fragment
 }
 
 fn describe(fragment: &mut Value, integer: &Integer) {
-    if matches!(integer.base, 2 | 8 | 16) {
-        set(fragment, "preferred-display-base", json!(integer.base));
-    }
-    if !integer.roles.is_empty() {
-        let names: Vec<&str> = integer.roles.iter().map(|role| role_name(*role)).collect();
-        set(fragment, "roles", json!(names));
-    }
-    if !integer.mappings.is_empty() {
-        set(fragment, "mappings", mappings(&integer.mappings));
-    }
+    let base = Some(integer.base).filter(|base| matches!(base, 2 | 8 | 16));
+    set(fragment, "preferred-display-base", base.map(|base| json!(base)));
+    let names: Vec<&str> = integer.roles.iter().map(|role| role_name(*role)).collect();
+    set(fragment, "roles", (!names.is_empty()).then(|| json!(names)));
+    let labels = (!integer.mappings.is_empty()).then(|| mappings(&integer.mappings));
+    set(fragment, "mappings", labels);
     attach(fragment, &integer.attributes);
 }
 
@@ -340,9 +318,7 @@ fn text(of: &Text) -> Value {
         Encoding::Utf32Be => Some("utf-32be"),
         Encoding::Utf32Le => Some("utf-32le"),
     };
-    if let Some(encoding) = encoding {
-        set(&mut fragment, "encoding", json!(encoding));
-    }
+    set(&mut fragment, "encoding", encoding.map(|encoding: &str| json!(encoding)));
     attach(&mut fragment, &of.attributes);
     fragment
 }
@@ -370,9 +346,7 @@ fn variant(of: &Variant) -> Value {
                 "selector-field-ranges": ranges(&option.ranges),
                 "field-class": field_class(&option.class),
             });
-            if !option.name.is_empty() {
-                set(&mut fragment, "name", json!(option.name));
-            }
+            set(&mut fragment, "name", not_empty(&option.name));
             attach(&mut fragment, &option.attributes);
             fragment
         })

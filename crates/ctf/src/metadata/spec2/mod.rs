@@ -27,7 +27,7 @@ type Wrong = String;
 /// budget is spent.
 pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceClass, Error> {
     let mut reader = Reader {
-        class: empty(),
+        class: TraceClass::new(2, ByteOrder::Little),
         builder: Builder::new(budget),
         begun: false,
         has_trace: false,
@@ -71,22 +71,6 @@ struct WrongFragment {
     what: Wrong,
     /// Nothing can be read without it.
     is_fatal: bool,
-}
-
-fn empty() -> TraceClass {
-    TraceClass {
-        version: 2,
-        uuid: None,
-        identity: Identity::default(),
-        order: ByteOrder::Little,
-        env: Vec::new(),
-        header: None,
-        clocks: Vec::new(),
-        streams: Vec::new(),
-        attributes: String::new(),
-        preamble: String::new(),
-        missing: Vec::new(),
-    }
 }
 
 struct Reader<'b> {

@@ -20,7 +20,7 @@ pub(super) struct Trace {
 }
 
 /// `clock { … }`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Clock {
     pub(super) name: String,
     pub(super) uuid: Option<[u8; 16]>,
@@ -224,16 +224,7 @@ pub(super) fn env(parser: &mut Parser<'_>) -> Result<Vec<(String, EnvValue)>, Wr
 }
 
 pub(super) fn clock(parser: &mut Parser<'_>, begin: u32) -> Result<Clock, Wrong> {
-    let mut clock = Clock {
-        name: String::new(),
-        uuid: None,
-        description: String::new(),
-        frequency: 1_000_000_000,
-        offset_seconds: 0,
-        offset_cycles: 0,
-        precision: None,
-        absolute: false,
-    };
+    let mut clock = Clock { frequency: 1_000_000_000, ..Clock::default() };
     attributes(parser, |_, name, right, line| {
         match (name, right) {
             ("name", right) => clock.name = text(&right, line, name)?,

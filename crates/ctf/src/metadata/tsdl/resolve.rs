@@ -68,21 +68,18 @@ pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<Tra
     }
     resolver.lost_clocks.drain(..).for_each(|wrong| missing.add(wrong));
     Ok(TraceClass {
-        version: 1,
         uuid,
         identity: Identity {
             namespace: is_lttng(&declared).then(|| "lttng.org,2009".to_owned()),
             name: uuid.is_some().then(String::new),
             uid: uuid.as_ref().map(crate::names::uuid_text),
         },
-        order,
         env: declared.env,
         header,
         clocks: resolver.clocks,
         streams: classes,
-        attributes: String::new(),
-        preamble: String::new(),
         missing: missing.0.told(),
+        ..TraceClass::new(1, order)
     })
 }
 
@@ -105,9 +102,8 @@ pub(super) fn clocks(declared: &Declared) -> Vec<Clock> {
         offset_cycles: clock.offset_cycles,
         origin: if clock.absolute { Origin::UnixEpoch } else { Origin::Unknown },
         precision: clock.precision,
-        accuracy: None,
         description: clock.description.clone(),
-        attributes: String::new(),
+        ..Clock::default()
     };
     declared.clocks.iter().map(clock).collect()
 }
@@ -152,14 +148,10 @@ impl Resolver<'_> {
         let stream = stream.unwrap_or(&none);
         let mut class = StreamClass {
             id,
-            name: String::new(),
-            identity: Identity::default(),
-            clock: None,
             packet_context: self.scope(Scope::PacketContext, stream.packet_context.clone())?,
             event_header: self.scope(Scope::EventHeader, stream.event_header.clone())?,
             common_context: self.scope(Scope::CommonContext, stream.event_context.clone())?,
-            events: Vec::new(),
-            attributes: String::new(),
+            ..StreamClass::default()
         };
         let of_stream = [
             (Scope::PacketContext, &stream.packet_context),
@@ -209,12 +201,11 @@ impl Resolver<'_> {
         let class = EventClass {
             id,
             name: Some(event.name.clone().unwrap_or_default()),
-            identity: Identity::default(),
             log_level: event.log_level,
             emf_uri: event.emf_uri.clone(),
             specific_context: self.scope(Scope::SpecificContext, event.context.clone())?,
             payload: self.scope(Scope::Payload, event.fields.clone())?,
-            attributes: String::new(),
+            ..EventClass::default()
         };
         let scopes = [(Scope::SpecificContext, &event.context), (Scope::Payload, &event.fields)];
         Ok((class, self.clock_of(&scopes, clock, event.line)?))

@@ -1,6 +1,7 @@
 //! Files that are made or damaged so that reading them would cost much.
 
 use super::*;
+use crate::Choice;
 use crate::text::{Options, write_trace};
 use lastwords_bytes::{Budget, Limits};
 use lastwords_testkit::trace_dat::version_7;
@@ -171,7 +172,8 @@ proptest! {
         std::fs::write(&damaged, &bytes).unwrap();
         if let Ok(read) = open(&damaged) {
             for array in 0..read.arrays.len() {
-                let _ = write_trace(&mut Vec::new(), &read, array, &Options { last: Some(10), ..Options::default() });
+                let choice = Choice { last: Some(10), ..Choice::default() };
+                let _ = write_trace(&mut Vec::new(), &read, array, &Options { choice, ..Options::default() });
             }
         }
     }

@@ -17,7 +17,7 @@ use super::elf::Notes;
 use super::{Format, Physical};
 use crate::file::Backing;
 use crate::got::Got;
-use crate::{Cache, Hole, HoleCause, Image, Range};
+use crate::{Cache, Hole, HoleCause, Image, Range, front, read_parts};
 use bitmap::{Bitmap, Counts, bit_of};
 use codec::Codecs;
 use header::{
@@ -364,29 +364,17 @@ impl Image for Dump {
         self.ranges.get_or_init(|| self.all_ranges())
     }
 
-    fn is_virtual(&self) -> bool {
-        false
-    }
-
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let mut done = 0usize;
-        while done < buf.len() {
-            let unmapped = Hole { address, cause: HoleCause::Unmapped };
-            let at = address.checked_add(done as u64).ok_or(unmapped)?;
-            let pfn = at.checked_div(self.page_size).ok_or(unmapped)?;
-            let page = self.page(pfn).map_err(|cause| Hole { address: at, cause })?;
-            let within =
-                usize::try_from(at.saturating_sub(pfn.saturating_mul(self.page_size))).unwrap_or(0);
-            let from = page.get(within..).unwrap_or_default();
-            let len = from.len().min(buf.len().saturating_sub(done));
-            let to = buf
-                .get_mut(done..done.saturating_add(len))
-                .filter(|to| !to.is_empty())
-                .ok_or(unmapped)?;
-            to.copy_from_slice(from.get(..len).unwrap_or_default());
-            done = done.saturating_add(len);
-        }
-        Ok(())
+        read_parts(address, buf, |at, rest| {
+            let hole = |cause| Hole { address: at, cause };
+            let pfn = at.checked_div(self.page_size).ok_or(hole(HoleCause::Unmapped))?;
+            let page = self.page(pfn).map_err(hole)?;
+            let within = at.saturating_sub(pfn.saturating_mul(self.page_size));
+            let from = page.get(usize::try_from(within).unwrap_or(0)..).unwrap_or_default();
+            let part = front(rest, from.len() as u64);
+            part.copy_from_slice(from.get(..part.len()).unwrap_or_default());
+            Ok(part.len())
+        })
     }
 
     fn next_data(&self, address: u64, end: u64) -> u64 {
