@@ -129,9 +129,7 @@ impl Format {
 
     /// Returns the words for all formats, for a line of help.
     pub(crate) fn words() -> String {
-        let words: Vec<&str> = Self::value_variants().iter().map(|format| format.word()).collect();
-        let (last, first) = words.split_last().unwrap_or((&"", &[]));
-        format!("As {} or {last}", first.join(", "))
+        format!("As {}", words(Self::value_variants()))
     }
 
     /// Returns the help for the option that names a format.
@@ -152,20 +150,8 @@ impl Format {
     }
 
     /// Returns the word for the format on the command line.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Ctf => "ctf",
-            Self::Ctf2 => "ctf2",
-            Self::Json => "json",
-            Self::Text => "text",
-            Self::TraceDat => "trace-dat",
-            Self::Perfetto => "perfetto",
-            Self::Otlp => "otlp",
-            #[cfg(feature = "arrow")]
-            Self::Parquet => "parquet",
-            #[cfg(feature = "arrow")]
-            Self::Arrow => "arrow",
-        }
+    fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Returns true if one file holds all arrays of a machine.
@@ -186,6 +172,14 @@ impl Format {
     fn has_log(self) -> bool {
         matches!(self, Self::Text | Self::Json | Self::Perfetto | Self::Otlp)
     }
+}
+
+/// Returns the words for formats: `ctf, json or text`.
+fn words(formats: &[Format]) -> String {
+    let words: Vec<String> = formats.iter().map(|format| format.word()).collect();
+    words
+        .split_last()
+        .map_or_else(String::new, |(last, first)| format!("{} or {last}", first.join(", ")))
 }
 
 /// The kinds of traces that differ in their formats.
@@ -241,9 +235,7 @@ impl Family {
             Self::Packets => "a session, of LTTng too, or a CTF trace",
             Self::Ftrace => "a kernel's trace",
         };
-        let words: Vec<&str> = self.formats().iter().map(|format| format.word()).collect();
-        let (last, first) = words.split_last().unwrap_or((&"", &[]));
-        format!("{what} is written as {} or {last}", first.join(", "))
+        format!("{what} is written as {}", words(self.formats()))
     }
 
     /// Returns the kind of a trace.
@@ -317,7 +309,7 @@ impl Job<'_> {
             present.iter().partition(|family| family.formats().contains(&self.format(**family)));
         if held.is_empty() && !left.is_empty() {
             let words: Vec<String> = left.iter().map(|family| family.words()).collect();
-            let format = self.to.map_or("", Format::word);
+            let format = self.to.map_or_else(String::new, Format::word);
             bail!("nothing in the input can be written as {format}: {}", words.join("; "));
         }
         left.into_iter().for_each(|family| self.leave_out(family, &family.words()));

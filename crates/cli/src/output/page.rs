@@ -109,10 +109,7 @@ fn tasks(traces: &Traces) -> Vec<(usize, Task)> {
     let first = traces.of_packets().len();
     let mut tasks: Vec<(usize, Task)> = Vec::new();
     for machine in traces.arrays().filter_map(|array| Some(array.ftrace()?.machine)) {
-        let own = machine.tasks().into_iter();
-        tasks.extend(
-            own.map(|task| (first, Task { pid: task.pid, tgid: task.tgid, comm: task.comm })),
-        );
+        tasks.extend(machine.tasks().into_iter().map(|task| (first, task)));
     }
     tasks
 }

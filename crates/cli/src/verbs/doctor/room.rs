@@ -90,10 +90,12 @@ fn kind(there: &Path) -> Finding {
             );
             Finding::partial(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)"))
         }
-        Err(error) => {
-            Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_fix()
-        }
+        Err(error) => unknown(CHECK, there, error),
     }
+}
+
+fn unknown(check: &'static str, there: &Path, error: rustix::io::Errno) -> Finding {
+    Finding::partial(check, format!("{}: {error}", there.display()), "").without_fix()
 }
 
 /// Returns the name of a usual kind of file system (include/uapi/linux/magic.h), or its number.
@@ -114,9 +116,7 @@ fn room(there: &Path) -> Finding {
     const CHECK: &str = "room";
     match statvfs(there) {
         Ok(fs) => room_of(there, free(&fs)),
-        Err(error) => {
-            Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_fix()
-        }
+        Err(error) => unknown(CHECK, there, error),
     }
 }
 
