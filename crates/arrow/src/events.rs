@@ -15,7 +15,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use lastwords_ctf::Totals;
 use lastwords_ctf::read::Error as Fault;
-use lastwords_render::events::Note;
+use lastwords_render::events::{Note, Take};
 use lastwords_render::iter::{EventKind, EventRef, Events};
 use lastwords_render::json::{Fields, Plan};
 use lastwords_trace::class;
@@ -179,22 +179,27 @@ impl<'t> Batches<'t> {
         &mut self,
         fault: &mut dyn FnMut(Fault),
     ) -> Result<Option<RecordBatch>, ArrowError> {
-        self.next_with(fault, &mut |_| {})
+        self.next_with(fault, None, None)
     }
 
     /// Returns the next batch as [`Batches::next_batch`] does, and passes each of its events to
-    /// `seen`.
+    /// `seen`, and to `to` with what surrounds them.
     pub(crate) fn next_with(
         &mut self,
         fault: &mut dyn FnMut(Fault),
-        seen: &mut dyn FnMut(&Seen<'_>),
+        mut seen: Option<&mut dyn FnMut(&Seen<'_>)>,
+        mut to: Option<&mut (dyn Take + '_)>,
     ) -> Result<Option<RecordBatch>, ArrowError> {
         while self.left > 0 && self.row.count < self.batch && !self.row.is_large() {
-            match self.events.advance() {
+            match self.events.advance_with(to.as_deref_mut()) {
                 Some(mut event) => {
                     self.left = self.left.saturating_sub(1);
                     let facts = self.facts.get(event.trace());
-                    self.row.put(&mut event, facts, seen);
+                    let ids = self.row.put(&mut event, facts);
+                    if let Some(seen) = seen.as_deref_mut() {
+                        seen(&self.row.seen(&event, ids));
+                    }
+                    self.row.count = self.row.count.saturating_add(1);
                 }
                 None => match self.events.fault() {
                     Some(error) => fault(error),
@@ -296,13 +301,12 @@ impl<'t> Row<'t> {
         }
     }
 
-    /// Appends the row of an event.
+    /// Makes the row of an event. Returns its thread and its process.
     fn put(
         &mut self,
         event: &mut EventRef<'_, 't>,
         facts: Option<&TraceFacts>,
-        seen: &mut dyn FnMut(&Seen<'_>),
-    ) {
+    ) -> (Option<i64>, Option<i64>) {
         let (mut tid, mut pid) = (None, None);
         if self.has_ids {
             let ids = event.ids();
@@ -328,9 +332,25 @@ impl<'t> Row<'t> {
         let end = facts.and_then(|facts| facts.end);
         self.set(BEFORE_END, Cell::Number(end.zip(time).and_then(|(end, at)| end.checked_sub(at))));
         self.set(CPU, Cell::Number(event.cpu().map(i64::from)));
-        let (comm, message) = (self.text(COMM), self.text(HEAD.len().saturating_add(MESSAGE)));
-        seen(&Seen { trace: event.trace(), time, tid, pid, comm, kind: event.kind(), message });
-        self.count = self.count.saturating_add(1);
+        (tid, pid)
+    }
+
+    /// Returns the parts of an event from which the other tables are made. `ids` is what
+    /// [`Row::put`] has returned of it.
+    fn seen<'e>(
+        &'e self,
+        event: &'e EventRef<'_, 't>,
+        (tid, pid): (Option<i64>, Option<i64>),
+    ) -> Seen<'e> {
+        Seen {
+            trace: event.trace(),
+            time: event.time(),
+            tid,
+            pid,
+            comm: self.text(COMM),
+            kind: event.kind(),
+            message: self.text(HEAD.len().saturating_add(MESSAGE)),
+        }
     }
 
     /// Takes the fields and contexts of an event, as far as they are wanted. `number` is that of its

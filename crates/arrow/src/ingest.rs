@@ -7,13 +7,14 @@ use crate::events::{BATCH_ROWS, Batches, TraceFacts, Wanted};
 use crate::log::{LogRows, is_record};
 use crate::schema::Table;
 use crate::threads::Threads;
-use crate::timeline::{Beside, Timeline};
+use crate::timeline::{Beside, Put, Timeline};
 
 use arrow_array::RecordBatch;
 use lastwords_ctf::Totals;
 use lastwords_open::{Losses, Machine, Order, Selected, Selection, Trace, accounts_after_reading};
-use lastwords_render::events::Note;
+use lastwords_render::events::{Note, Take};
 use lastwords_render::spans::OpenSpan;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -93,8 +94,13 @@ struct Read<'t> {
 }
 
 impl Read<'_> {
-    /// Writes the events, and what is taken from them at the same time: threads, processes, the log.
+    /// Reads the events once. Writes them, and what is taken from them at the same time: threads,
+    /// processes, the log, what began and ended, and what ran.
     fn events(&self, parts: &mut Parts) -> Result<Counted, Error> {
+        let parts = RefCell::new(parts);
+        let write = |table, batch: &RecordBatch| parts.borrow_mut().write(table, batch);
+        let mut put = |table, batch| write(table, &batch);
+        let mut timeline = self.timeline(&mut put);
         let events = self.selected.events(Order::Time);
         let mut batches = Batches::new(events, self.facts.clone(), &Wanted::default())?;
         let (mut threads, mut log) = (Threads::default(), LogRows::new());
@@ -113,16 +119,18 @@ impl Read<'_> {
                 }
             };
             let mut fault = |_| faults = faults.saturating_add(1);
-            let Some(batch) = batches.next_with(&mut fault, &mut seen)? else { break };
-            parts.write(Table::Events, &batch)?;
+            let to = timeline.as_mut().map(|timeline| timeline as &mut dyn Take);
+            let Some(batch) = batches.next_with(&mut fault, Some(&mut seen), to)? else { break };
+            write(Table::Events, &batch)?;
             if log.count() >= BATCH_ROWS {
-                parts.write(Table::Log, &log.finish()?)?;
+                write(Table::Log, &log.finish()?)?;
             }
         }
-        parts.write(Table::Log, &log.finish()?)?;
+        timeline.map_or(Ok(()), Timeline::finish)?;
+        write(Table::Log, &log.finish()?)?;
         let (threads, processes) = threads.rows(&self.crash.id, &self.traces, self.machine)?;
-        parts.write(Table::Thread, &threads)?;
-        parts.write(Table::Process, &processes)?;
+        write(Table::Thread, &threads)?;
+        write(Table::Process, &processes)?;
         let (unfit, mut of_traces) = (batches.unfit(), Vec::new());
         let mut totals = batches.finish(0, &mut |note| {
             if let Note::Read(at, totals) = note {
@@ -133,8 +141,9 @@ impl Read<'_> {
         Ok(Counted { totals, of_traces, unfit })
     }
 
-    /// Writes what began and ended, and what ran.
-    fn timeline(&self, parts: &mut Parts) -> Result<(), Error> {
+    /// Prepares to write what began and ended, and what ran, to `put`. None if there is nothing
+    /// of it.
+    fn timeline<'p>(&self, put: Put<'p>) -> Option<Timeline<'_, 'p>> {
         let packets = self.selected.packets();
         let beside = |(at, trace): (usize, &&Trace)| {
             let tracing = trace.origin.machine.as_ref().map(|machine| &machine.tracing);
@@ -150,13 +159,9 @@ impl Read<'_> {
         let beside: Vec<Beside> = self.traces.iter().enumerate().map(beside).collect();
         let has_spans = |own: &Beside| own.open_spans.as_ref().is_some_and(|all| !all.is_empty());
         if !Timeline::has_any(packets) && !beside.iter().any(has_spans) {
-            return Ok(());
+            return None;
         }
-        let mut put = |table, batch: RecordBatch| parts.write(table, &batch);
-        let mut timeline = Timeline::new(packets, beside, &mut put);
-        // The faults were counted when the events were written.
-        self.selected.take(&mut timeline, &mut |_| {})?;
-        timeline.finish()
+        Some(Timeline::new(packets, beside, put))
     }
 }
 
@@ -183,7 +188,6 @@ pub fn add(set: &DataSet, crash: &Crash, traces: &[Trace]) -> Result<Added, Erro
     };
     let mut parts = Parts::new(set, crash)?;
     let Counted { totals, of_traces, unfit } = read.events(&mut parts)?;
-    read.timeline(&mut parts)?;
     let accounts = accounts_after_reading(&own, &totals, &of_traces);
     let losses = Losses::from_accounts(&accounts);
     parts.write(Table::Losses, &loss_rows(crash, &own, &accounts)?)?;

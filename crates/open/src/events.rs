@@ -1,8 +1,7 @@
 //! The events of all that was opened, one at a time.
 
 use crate::{Opened, Trace};
-use lastwords_ctf::{Error, Totals, read};
-use lastwords_render::events::{Note, Take, take};
+use lastwords_ctf::{Error, read};
 use lastwords_render::iter::{Events, Order};
 use lastwords_render::select::Selection;
 
@@ -59,15 +58,6 @@ impl Selected {
     #[must_use]
     pub fn packets(&self) -> &[read::Trace] {
         &self.traces
-    }
-
-    /// Passes the events in order of time to `to`, with the packets and losses around them. Each
-    /// call begins anew. Errors of reading go to `notes`.
-    ///
-    /// # Errors
-    /// There are none so far.
-    pub fn take(&self, to: &mut dyn Take, notes: &mut dyn FnMut(Note)) -> Result<Totals, Error> {
-        take(&self.traces, &self.selection, &read::unwatched, to, notes)
     }
 
     /// Returns the position of a trace, given by the number that its events have, among those that

@@ -7,6 +7,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array as _, RecordBatch};
 use lastwords_ctf::read::open;
+use lastwords_render::iter::{self, Events};
 use lastwords_render::select::Selection;
 use lastwords_testkit::ctf::Stream;
 use lastwords_testkit::put::{Order, Packed};
@@ -58,8 +59,18 @@ fn rows(folder: &Path) -> Vec<Row> {
     assert!(Timeline::has_any(&traces));
     let mut timeline = Timeline::new(&traces, vec![beside], &mut put);
     let selection = Selection::default();
-    let read = lastwords_render::events::take;
-    read(&traces, &selection, &|_| {}, &mut timeline, &mut |_| {}).unwrap();
+    let mut events = Events::new(&traces, &selection, iter::Order::Time, &|_| {});
+    loop {
+        match events.advance_with(Some(&mut timeline)) {
+            // The table of events decodes them, too.
+            Some(mut event) => drop(event.fields()),
+            None => {
+                if events.fault().is_none() {
+                    break;
+                }
+            }
+        }
+    }
     timeline.finish().unwrap();
     all
 }

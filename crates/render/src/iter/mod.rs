@@ -12,7 +12,7 @@ pub use value::{Field, Value};
 
 use crate::Totals;
 use crate::choose::{Chosen, Filter};
-use crate::events::{Note, Tally};
+use crate::events::{Note, Take, Tally};
 use crate::filter::bound::Values;
 use crate::select::Selection;
 use crate::streams::StreamInfo;
@@ -144,22 +144,48 @@ struct Around {
     faults: VecDeque<Error>,
 }
 
-impl Sink for Around {
+/// Passes what surrounds the events to a [`Take`], too.
+struct Passing<'a, 'b> {
+    around: &'a mut Around,
+    facts: &'a [StreamInfo],
+    to: Option<&'a mut (dyn Take + 'b)>,
+}
+
+impl Passing<'_, '_> {
+    /// Returns the position of a stream, given by its place among those that are merged.
+    fn stream(&self, place: usize) -> usize {
+        self.around.first.saturating_add(place)
+    }
+
+    fn pass(&mut self, stream: usize, what: impl FnOnce(&mut dyn Take, &StreamInfo)) {
+        if let (Some(to), Some(facts)) = (self.to.as_deref_mut(), self.facts.get(stream)) {
+            what(to, facts);
+        }
+    }
+}
+
+impl Sink for Passing<'_, '_> {
     fn event(&mut self, _: usize, _: &mut Reader<'_>, _: &Due) -> bool {
         true
     }
 
-    fn packet(&mut self, stream: usize, _: &mut Reader<'_>) {
-        self.tally.packet(self.first.saturating_add(stream));
+    fn packet(&mut self, place: usize, reader: &mut Reader<'_>) {
+        let stream = self.stream(place);
+        self.around.tally.packet(stream);
+        self.pass(stream, |to, facts| to.packet(facts, reader));
     }
 
-    fn loss(&mut self, stream: usize, _: &mut Reader<'_>, loss: Loss) {
-        self.tally.loss(self.first.saturating_add(stream), loss);
+    fn loss(&mut self, place: usize, reader: &mut Reader<'_>, loss: Loss) {
+        let stream = self.stream(place);
+        self.around.tally.loss(stream, loss);
+        self.pass(stream, |to, facts| to.loss(facts, reader, loss));
     }
 
-    fn fault(&mut self, stream: usize, fault: Error) {
-        self.tally.fault(self.first.saturating_add(stream));
-        self.faults.push_back(fault);
+    fn fault(&mut self, place: usize, fault: Error) {
+        let stream = self.stream(place);
+        self.around.tally.fault(stream);
+        self.pass(stream, |to, facts| to.fault(facts));
+        self.around.faults.push_back(fault);
     }
 }
 
@@ -215,7 +241,16 @@ impl<'t> Events<'t> {
     /// Goes to the next event. Returns none after the last one, and where a part of the input
     /// cannot be read: [`Events::fault`] has the error then, and reading can go on.
     pub fn advance(&mut self) -> Option<EventRef<'_, 't>> {
-        let (stream, due) = self.find()?;
+        self.advance_with(None)
+    }
+
+    /// Goes to the next event as [`Events::advance`] does, and passes the event to `to`, after the
+    /// packets, losses and faults before it. So one pass over the events serves two purposes.
+    pub fn advance_with(
+        &mut self,
+        mut to: Option<&mut (dyn Take + '_)>,
+    ) -> Option<EventRef<'_, 't>> {
+        let (stream, due) = self.find(&mut to)?;
         let facts = self.facts.get(stream)?;
         let trace = self.traces.get(facts.trace)?;
         let place = self.classes.get_mut(*self.kinds.get(stream)?)?.get_mut(due.class)?;
@@ -225,23 +260,27 @@ impl<'t> Events<'t> {
         }
         let class = place.as_ref()?;
         let (_, reader) = self.readers.get_mut(stream)?;
+        if let Some(to) = to {
+            to.event(facts, reader, &due);
+        }
         Some(EventRef { facts, class, reader, due, values: &mut self.values, ends: [None; 2] })
     }
 
     /// Finds the next event that is selected.
-    fn find(&mut self) -> Option<(usize, Due)> {
+    fn find(&mut self, to: &mut Option<&mut (dyn Take + '_)>) -> Option<(usize, Due)> {
         loop {
             let is_stopped = self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
             if is_stopped || !self.around.faults.is_empty() {
                 return None;
             }
             let Some(merge) = &mut self.merge else {
-                self.begin()?;
+                self.begin(to)?;
                 continue;
             };
             let readers = self.readers.get_mut(self.merged.clone())?;
             if std::mem::take(&mut self.is_taken) {
-                merge.advance(readers, &mut self.around);
+                let (around, facts) = (&mut self.around, &self.facts);
+                merge.advance(readers, &mut Passing { around, facts, to: to.as_deref_mut() });
                 continue;
             }
             let Some((stream, due)) = merge.due() else {
@@ -261,7 +300,7 @@ impl<'t> Events<'t> {
     }
 
     /// Begins to read the next streams. Returns none if all are read.
-    fn begin(&mut self) -> Option<()> {
+    fn begin(&mut self, to: &mut Option<&mut (dyn Take + '_)>) -> Option<()> {
         let (first, all) = (self.merged.end, self.readers.len());
         let end = match self.order {
             Order::Time => all,
@@ -270,7 +309,9 @@ impl<'t> Events<'t> {
         self.merged = first..end;
         self.around.first = first;
         let readers = self.readers.get_mut(first..end).filter(|readers| !readers.is_empty())?;
-        self.merge = Some(Merge::new(readers, &mut self.around));
+        let (around, facts) = (&mut self.around, &self.facts);
+        let mut passing = Passing { around, facts, to: to.as_deref_mut() };
+        self.merge = Some(Merge::new(readers, &mut passing));
         Some(())
     }
 
