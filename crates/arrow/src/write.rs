@@ -51,8 +51,13 @@ enum Encoder {
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 
 impl Buffer {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Writes the bytes to `out`, and begins anew in the same memory. Returns their number.
+    fn drain(&self, out: &mut dyn Write) -> io::Result<u64> {
+        let mut bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        out.write_all(&bytes)?;
+        let count = bytes.len() as u64;
+        bytes.clear();
+        Ok(count)
     }
 }
 
@@ -119,9 +124,9 @@ impl Writer {
     }
 
     fn drain(&mut self, out: &mut dyn Write) -> Result<(), Error> {
-        let bytes = self.buffer.take();
-        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
-        out.write_all(&bytes).map_err(Error::Output)
+        let count = self.buffer.drain(out).map_err(Error::Output)?;
+        self.bytes = self.bytes.saturating_add(count);
+        Ok(())
     }
 }
 
