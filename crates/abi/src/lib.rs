@@ -25,6 +25,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod counters;
 pub mod header;
 pub mod packet;
 pub mod region;
@@ -45,7 +46,7 @@ pub mod sync {
 /// Major version: a reader refuses a region whose major version it does not list.
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version: fields were only added since; a reader of the same major version reads it.
-pub const VERSION_MINOR: u16 = 3;
+pub const VERSION_MINOR: u16 = 4;
 /// Major version of stream regions of channels that were created while the session recorded, and of
 /// no other regions. Readers and recorders of version 1.1 refuse these regions, because they would
 /// not report the losses in [`Channel::unattached`](session::Channel::unattached).

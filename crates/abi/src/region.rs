@@ -18,6 +18,8 @@ pub const KIND_REGISTRY: u32 = 2;
 pub const KIND_STREAM: u32 = 3;
 /// [`RegionHeader::kind`]: the table of open spans ([`crate::spans`]); at most one a session.
 pub const KIND_SPANS: u32 = 4;
+/// [`RegionHeader::kind`]: counters and histograms ([`crate::counters`]); at most one a session.
+pub const KIND_COUNTERS: u32 = 5;
 
 /// The first 128 bytes of each region. All of it is written before the region is published and
 /// never changes.

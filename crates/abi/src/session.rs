@@ -206,7 +206,12 @@ pub struct Control {
     /// part of the same burst of deaths; 0 if none is known. Written by retention (Relaxed, it
     /// only grows) when it removes sessions of the burst.
     pub burst: AtomicU64,
-    pad1: [u32; 4],
+    /// Entries for counters in the counters region. With `histograms` 0, or in a version before
+    /// 1.4: there is no such region. Written by the creator before the session is published.
+    pub counters: AtomicU32,
+    /// Entries for histograms in the counters region. Written likewise.
+    pub histograms: AtomicU32,
+    pad1: [u32; 2],
 
     /// The rules that say which events each channel takes.
     pub rules: Rules,

@@ -22,7 +22,7 @@ use std::cell::Cell;
 use std::mem::offset_of;
 
 use lastwords_abi::region::{
-    HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, KIND_STREAM, RegionHeader,
+    HEADER_SIZE, KIND_COUNTERS, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, KIND_STREAM, RegionHeader,
 };
 use lastwords_abi::session::{
     Control, ENDING_PANIC, ENDING_SIGNAL, MAX_PROCESSES, Process, SessionInfo,
@@ -40,7 +40,7 @@ pub use folder::{Copied, CopyFolder, CopyLimits};
 use lastwords::Error;
 use lastwords::internals::config::check_name;
 use lastwords::internals::dirs::Base;
-use lastwords::internals::region_names::{REGISTRY, SESSION, SPANS, stream_name};
+use lastwords::internals::region_names::{COUNTERS, REGISTRY, SESSION, SPANS, stream_name};
 use lastwords::internals::save::{BLOCK, forgotten, is_number};
 use lastwords::internals::text::text;
 use lastwords_folders::name_of;
@@ -201,6 +201,7 @@ impl<'a> DeadSession<'a> {
                 KIND_SESSION => SESSION.to_owned(),
                 KIND_REGISTRY => REGISTRY.to_owned(),
                 KIND_SPANS => SPANS.to_owned(),
+                KIND_COUNTERS => COUNTERS.to_owned(),
                 KIND_STREAM => stream_name(region.index),
                 _ => continue,
             };

@@ -430,6 +430,9 @@ impl SentSession {
         file.read_exact_at(&mut bytes, *offset)?;
         let control = view.info.control_off as usize;
         put(&mut bytes, control + offset_of!(Control, snapshot), &SNAPSHOT_OFF.to_ne_bytes());
+        // Counters are not sent.
+        put(&mut bytes, control + offset_of!(Control, counters), &[0; 4]);
+        put(&mut bytes, control + offset_of!(Control, histograms), &[0; 4]);
         // The rings of the copy have one half, which is the first.
         put(&mut bytes, control + offset_of!(Control, flip), &[0; 4]);
         for (at, length) in

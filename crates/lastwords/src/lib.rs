@@ -46,6 +46,7 @@
 //! | events, and fields of all types | [`event!`], [`mark!`], [`Field`] |
 //! | size, channels, kind of memory | [`Builder`], [`ChannelConfig`], [`Memory`] |
 //! | spans and events of `tracing`, records of `log` | [`layer()`](fn@layer), module `layer` |
+//! | counters and histograms | [`counter!`], [`histogram!`], [`Counter`], [`Histogram`] |
 //! | panics and signals with a backtrace | [`crash`] |
 //! | to keep the moments before an error while the program goes on | [`trigger()`], [`condition`] |
 //! | values that each event has, such as a request id | [`context`] |
@@ -128,6 +129,7 @@ pub use record::context;
 pub use record::encode::{
     Element, Field, Hashed, Hex, Integer, Labeled, Out, Secret, hashed, hex, secret,
 };
+pub use record::metrics::{Counter, Histogram};
 pub use session::desc::{EventDesc, FieldDesc, FieldType};
 pub use session::trigger::Triggered;
 pub use session::{
@@ -176,6 +178,7 @@ pub mod __private {
         Part, record_parts, record_short, record_short_text, record_text, would_record,
     };
     pub use crate::record::in_span::record;
+    pub use crate::record::metrics::{add_named, record_named};
     pub use crate::start::start_without_tracing;
     pub use lastwords_abi::registry::level;
     pub use lastwords_ring::ShortText;

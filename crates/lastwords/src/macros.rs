@@ -138,6 +138,55 @@ macro_rules! mark {
     };
 }
 
+/// Adds 1, or a number, to a counter that outlives the process. Labels are constants.
+///
+/// ```
+/// # let received = [0u8; 3];
+/// lastwords::counter!("requests");
+/// lastwords::counter!("bytes", received.len() as u64);
+/// lastwords::counter!("requests", method = "GET", code = "200");
+/// lastwords::counter!("bytes", 12, direction = "out");
+/// ```
+///
+/// Each use declares a [`Counter`](crate::Counter), which has the details; counters of one name and
+/// the same labels are one. Name and labels that take more than 176 bytes do not compile:
+///
+/// ```compile_fail
+/// lastwords::counter!("n", key = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789");
+/// ```
+#[macro_export]
+macro_rules! counter {
+    ($name:literal $(, $key:ident = $value:expr)* $(,)?) => {
+        $crate::counter!($name, 1 $(, $key = $value)*)
+    };
+    ($name:literal, $amount:expr $(, $key:ident = $value:expr)* $(,)?) => {{
+        const __LW_LABELS: &[(&str, &str)] =
+            &[$(($crate::__private::plain_name(stringify!($key)), $value)),*];
+        static __LW_COUNTER: $crate::Counter = $crate::Counter::with_labels($name, __LW_LABELS);
+        __LW_COUNTER.add($amount);
+    }};
+}
+
+/// Records a value in a histogram that outlives the process. Labels are constants.
+///
+/// ```
+/// let begin = std::time::Instant::now();
+/// lastwords::histogram!("latency_ns", begin.elapsed().as_nanos() as u64);
+/// lastwords::histogram!("size", 4096, direction = "in");
+/// ```
+///
+/// Each use declares a [`Histogram`](crate::Histogram), which has the details; histograms of one
+/// name and the same labels are one.
+#[macro_export]
+macro_rules! histogram {
+    ($name:literal, $value:expr $(, $key:ident = $label:expr)* $(,)?) => {{
+        const __LW_LABELS: &[(&str, &str)] =
+            &[$(($crate::__private::plain_name(stringify!($key)), $label)),*];
+        static __LW_HISTOGRAM: $crate::Histogram = $crate::Histogram::with_labels($name, __LW_LABELS);
+        __LW_HISTOGRAM.record($value);
+    }};
+}
+
 /// Sorts the arguments of a marker. For the compiler's check of the format string, a number
 /// replaces each argument: `$places` replace those without a name, and variables those of `$named`,
 /// in a scope where no other variable and no constant of the program is visible.

@@ -19,6 +19,10 @@ use crate::session::{
     Error, calls, ending, environment, hidden, listener, lost_memory, processes, room,
 };
 
+/// Counters and histograms for which a session of [`start`] has room.
+const COUNTERS: u32 = 256;
+const HISTOGRAMS: u32 = 16;
+
 /// Records this program from now on until the process ends, however it ends. One call does what
 /// most programs need:
 ///
@@ -67,7 +71,8 @@ pub fn start(name: impl Into<String>) -> &'static Session {
 /// which takes static thread-local storage. The caller keeps the session for ever.
 #[doc(hidden)]
 pub fn start_without_tracing(name: String) -> Session {
-    let session = Session::builder(name).start_or_disabled();
+    let builder = Session::builder(name).counters(COUNTERS).histograms(HISTOGRAMS);
+    let session = builder.start_or_disabled();
     if let Some(problem) = session.problem() {
         say(format_args!("{} is not recorded: {problem}", session.name()));
         return session;

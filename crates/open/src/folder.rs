@@ -17,7 +17,7 @@ pub fn is_instance(folder: &Path) -> bool {
 /// Returns true if a file has the name of a session's region.
 pub(crate) fn is_region(file: &Path) -> bool {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    matches!(name, "session" | "registry" | "spans") || name.starts_with("stream-")
+    matches!(name, "session" | "registry" | "spans" | "counters") || name.starts_with("stream-")
 }
 
 /// The entries of a folder that are not hidden, in order.

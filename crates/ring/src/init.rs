@@ -218,6 +218,9 @@ unsafe impl Fixed for StreamInfo {}
 // all.
 unsafe impl Fixed for lastwords_abi::session::SessionInfo {}
 
+// SAFETY: 16 fields of 4 bytes, 64 in all.
+unsafe impl Fixed for lastwords_abi::counters::CountersInfo {}
+
 // SAFETY: an array of integers has no padding.
 unsafe impl<const N: usize> Fixed for [u64; N] {}
 

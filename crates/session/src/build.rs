@@ -1,6 +1,7 @@
 //! Makes a session of its regions: finds what is there, reads what describes it, plans each stream,
 //! and puts all together.
 
+use crate::counters;
 use crate::data::Stream as Data;
 use crate::end::End;
 use crate::find::{self, Rejected};
@@ -22,6 +23,7 @@ use lastwords_bytes::{Budget, Error};
 use lastwords_folders::SnapshotState;
 use lastwords_image::{Image, Watch};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::metrics::Metrics;
 use lastwords_trace::schema::Schema;
 use lastwords_trace::source::Stream;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,6 +112,7 @@ struct Regions {
     session: Option<Region>,
     registry: Option<Region>,
     spans: Option<Region>,
+    counters: Option<Region>,
     streams: BTreeMap<u32, Region>,
 }
 
@@ -121,8 +124,9 @@ impl Regions {
                 channel.first_stream..channel.first_stream.saturating_add(channel.streams);
             self.streams.range(streams).count() as u64 == u64::from(channel.streams)
         };
+        let has_counters = self.counters.is_some() || info.metrics_room == [0; 2];
         let has_others = self.session.is_some() && self.registry.is_some() && self.spans.is_some();
-        has_others && !info.channels.is_empty() && info.channels.iter().all(of)
+        has_others && has_counters && !info.channels.is_empty() && info.channels.iter().all(of)
     }
 }
 
@@ -235,6 +239,7 @@ impl<'a> Builder<'a> {
             .map(|r| spans::read(&**self.image, r, self.budget))
             .unwrap_or_default();
         self.notes.append(&mut spans.notes);
+        let metrics = self.metrics(regions.counters.as_ref(), &session.info, evidence);
         self.swapping(&session.info);
         self.notes.extend(limited(session.info.limited_triggers));
         let (clock, clock_info) = session.clock.resolve(created(&session.info), &mut self.notes);
@@ -247,6 +252,7 @@ impl<'a> Builder<'a> {
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions, ..told };
         info.modules = std::mem::take(&mut registry.modules);
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
+        info.metrics = metrics;
         self.window(&mut info, evidence);
         let mut schema =
             schema::resolve(&info, clock, &registry, (data, pool), self.budget, &mut self.notes);
@@ -371,6 +377,29 @@ impl<'a> Builder<'a> {
         registry
     }
 
+    /// Reads counters and histograms.
+    fn metrics(
+        &mut self,
+        region: Option<&Region>,
+        info: &Info,
+        evidence: &mut Evidence,
+    ) -> Metrics {
+        let Some(region) = region else {
+            let [counters, histograms] = info.metrics_room;
+            if (counters, histograms) != (0, 0) {
+                let place = format!(
+                    "the counters region is not in the image: up to {counters} counters and {histograms} histograms are lost"
+                );
+                evidence.gaps.push(gap(&place, Cause::Missing));
+            }
+            return Metrics::default();
+        };
+        let mut read = counters::read(&**self.image, region, self.budget);
+        self.notes.append(&mut read.notes);
+        evidence.gaps.append(&mut read.gaps);
+        read.metrics
+    }
+
     /// Adds a note if a snapshot was being taken.
     fn swapping(&mut self, info: &Info) {
         if info.snapshot.state == SnapshotState::Swapping {
@@ -407,6 +436,7 @@ impl<'a> Builder<'a> {
                 abi::KIND_SESSION => self.keep_fullest(&mut regions.session, region),
                 abi::KIND_REGISTRY => self.keep_fullest(&mut regions.registry, region),
                 abi::KIND_SPANS => self.keep_fullest(&mut regions.spans, region),
+                abi::KIND_COUNTERS => self.keep_fullest(&mut regions.counters, region),
                 abi::KIND_STREAM => {
                     let mut slot = regions.streams.remove(&region.index);
                     let index = region.index;

@@ -3,6 +3,7 @@
 use super::window::Window;
 use lastwords_abi::session as abi;
 use lastwords_folders::SnapshotState;
+use lastwords_trace::metrics::Metrics;
 
 /// Facts of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,6 +76,10 @@ pub struct Info {
     pub registry_dropped: u64,
     /// Number of spans that did not fit into the table of open spans.
     pub spans_dropped: u64,
+    /// Entries for counters and for histograms that the session was created with.
+    pub metrics_room: [u32; 2],
+    /// Counters and histograms.
+    pub metrics: Metrics,
 }
 
 /// State of a session's snapshot.

@@ -37,6 +37,7 @@ mod clock_area;
 mod clock_check;
 mod clock_vote;
 mod common_context;
+mod counters;
 mod data;
 mod end;
 mod events;

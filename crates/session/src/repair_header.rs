@@ -10,6 +10,7 @@
 use super::layout::Geometry;
 use super::packet::{Header, Identity};
 use super::region::Region;
+use lastwords_abi::counters::CountersInfo;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::region as abi;
 use lastwords_abi::session::SessionInfo;
@@ -102,6 +103,7 @@ fn is_sane(region: &Region) -> bool {
         abi::KIND_SESSION => session_is_sane(region),
         abi::KIND_STREAM => stream_is_sane(region),
         abi::KIND_REGISTRY | abi::KIND_SPANS => region.fixed.is_empty(),
+        abi::KIND_COUNTERS => region.fixed.len() == size_of::<CountersInfo>(),
         _ => false,
     };
     let indexed = region.kind == abi::KIND_STREAM || region.index == 0;

@@ -106,6 +106,8 @@ fn control(
     info.finished = field!(r, 0, Control, finished, u32_at)? != 0;
     info.creates_channel = field!(r, 0, Control, channels_lock, u64_at)? != 0;
     info.ending = field!(r, 0, Control, ending, u32_at)?;
+    info.metrics_room =
+        [field!(r, 0, Control, counters, u32_at)?, field!(r, 0, Control, histograms, u32_at)?];
     info.snapshot = Snapshot {
         state: SnapshotState::from_number(field!(r, 0, Control, snapshot, u32_at)?),
         taken: field!(r, 0, Control, snapshots, u32_at)?,

@@ -26,6 +26,7 @@ pub mod region {
     pub const KIND_REGISTRY: u32 = 2;
     pub const KIND_STREAM: u32 = 3;
     pub const KIND_SPANS: u32 = 4;
+    pub const KIND_COUNTERS: u32 = 5;
 }
 
 /// Section 3: the session region.
@@ -72,6 +73,8 @@ pub mod session {
     pub const SNAPSHOT_READER_AT: usize = 80;
     pub const SNAPSHOT_CLOCK_AT: usize = 88;
     pub const SNAPSHOT_STREAM_AT: usize = 96;
+    pub const COUNTERS_AT: usize = 112;
+    pub const HISTOGRAMS_AT: usize = 116;
     pub const RULES_LOCK_AT: usize = 128;
     pub const RULES_TURN_AT: usize = 136;
     pub const RULES_LEN_AT: usize = 140;
@@ -284,4 +287,36 @@ pub mod spans {
     pub const TEXT_AT: usize = 64;
     pub const TEXT_LEN: usize = 184;
     pub const ACTIVE_AT: usize = 248;
+}
+
+/// Section 11: counters and histograms.
+pub mod counters {
+    pub const INFO_AT: usize = 128;
+    pub const INFO_LEN: usize = 64;
+    pub const COUNTERS_AT: usize = 0;
+    pub const HISTOGRAMS_AT: usize = 4;
+    pub const COUNTERS_OFF_AT: usize = 8;
+    pub const HISTOGRAMS_OFF_AT: usize = 12;
+    pub const SUB_BITS_AT: usize = 16;
+    pub const CONTROL_AT: usize = 192;
+    pub const USED_COUNTERS_AT: usize = 0;
+    pub const USED_HISTOGRAMS_AT: usize = 4;
+    pub const LOST_ADDITIONS_AT: usize = 8;
+    pub const LOST_VALUES_AT: usize = 16;
+    pub const ENTRIES_AT: usize = 256;
+    pub const ENTRY_LEN: usize = 256;
+    pub const CHECK_AT: usize = 0;
+    pub const KIND_AT: usize = 8;
+    pub const TEXT_LEN_AT: usize = 12;
+    pub const TEXT_AT: usize = 16;
+    pub const TEXT_LEN: usize = 176;
+    pub const COUNT_AT: usize = 192;
+    pub const VALUE_AT: usize = 200;
+    pub const BUCKETS_AT: usize = 256;
+    pub const BUCKETS: usize = 496;
+    pub const HISTOGRAM_LEN: usize = 4224;
+    pub const COUNTER: u32 = 1;
+    pub const HISTOGRAM: u32 = 2;
+    pub const SEPARATOR: u8 = 0x1f;
+    pub const SUB_BITS: u32 = 3;
 }

@@ -7,6 +7,7 @@
 
 pub mod btf;
 pub mod checksum;
+pub mod counters;
 pub mod ctf;
 pub mod elf;
 pub mod form;

@@ -2,6 +2,7 @@
 //! docs/ABI.md.
 
 use crate::checksum::checksum;
+use crate::counters::Metrics;
 use crate::image::{Image, Region, Spot};
 use crate::layout::{region as rg, registry as rc, session as se, spans as sp, stream as st};
 use crate::put::Order;
@@ -110,6 +111,8 @@ pub struct Session {
     pub records: Vec<Record>,
     /// Open spans.
     pub spans: Vec<Span>,
+    /// Counters and histograms, if there is a region for them.
+    pub metrics: Option<Metrics>,
     /// Number of entries in the span table; 0 = no span region.
     pub span_capacity: usize,
     /// The session's flip word.
@@ -134,6 +137,7 @@ impl Session {
             rings: Vec::new(),
             records: vec![Record::Env { key: "tracer_name".into(), value: "testkit".into() }],
             spans: Vec::new(),
+            metrics: None,
             span_capacity: 0,
             flip: 0,
             snapshot: se::SNAPSHOT_OFF,
@@ -218,6 +222,16 @@ impl Session {
         if self.span_capacity > 0 {
             image.regions.push(Region { name: "spans".into(), bytes: self.spans_region() });
         }
+        if let Some(metrics) = &self.metrics {
+            let mut bytes = metrics.bytes(self.order);
+            self.put_region_header(
+                &mut bytes,
+                rg::KIND_COUNTERS,
+                0,
+                crate::layout::counters::INFO_LEN,
+            );
+            image.regions.push(Region { name: "counters".into(), bytes });
+        }
         for ring in &self.rings {
             self.stream_region(ring, &mut image);
         }
@@ -259,6 +273,10 @@ impl Session {
         put_text(&mut r, i + se::PROGRAM_AT, "/usr/bin/testkit");
         o.put32(&mut r, control + se::FLIP_AT, self.flip);
         o.put32(&mut r, control + se::RECORDING_AT, 1);
+        if let Some(metrics) = &self.metrics {
+            o.put32(&mut r, control + se::COUNTERS_AT, metrics.room[0]);
+            o.put32(&mut r, control + se::HISTOGRAMS_AT, metrics.room[1]);
+        }
         o.put32(&mut r, control + se::SNAPSHOT_AT, self.snapshot);
         o.put32(&mut r, control + se::SNAPSHOT_STREAM_AT, self.snapshot_stream);
         self.put_clock(&mut r, clock);

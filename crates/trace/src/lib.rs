@@ -42,6 +42,7 @@ pub mod class;
 pub mod clock;
 pub mod evidence;
 pub mod integer;
+pub mod metrics;
 pub mod nul;
 pub mod parallel;
 pub mod schema;

@@ -14,7 +14,9 @@ use lastwords::Error;
 use lastwords::internals::config::check_name;
 use lastwords::internals::cut;
 use lastwords::internals::dirs::{Base, Folder, base_path};
-use lastwords::internals::region_names::{REGISTRY, SESSION, SPANS, stream_name, stream_of_file};
+use lastwords::internals::region_names::{
+    COUNTERS, REGISTRY, SESSION, SPANS, stream_name, stream_of_file,
+};
 use lastwords::internals::save::{MOST_NAME, create_file};
 use lastwords_folders::unique_of;
 
@@ -120,7 +122,7 @@ impl CopySink for CopyFolder<'_> {
     fn create(&mut self, name: &str, len: u64) -> Result<(), Error> {
         let is_stream =
             || stream_of_file(name).is_some_and(|(index, _)| name == stream_name(index));
-        let is_region = [SESSION, REGISTRY, SPANS].contains(&name) || is_stream();
+        let is_region = [SESSION, REGISTRY, SPANS, COUNTERS].contains(&name) || is_stream();
         let files = self.limits.files.get().checked_sub(1);
         let (true, Some(files)) =
             (is_region && len <= MOST_LEN && !self.names.iter().any(|old| old == name), files)

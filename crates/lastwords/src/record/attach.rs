@@ -7,6 +7,7 @@ use lastwords_abi::session::{CHANNEL_ADDED, Channel as ChannelEntry};
 use crate::process::keep_loaded;
 use crate::record::callsite;
 use crate::record::context::UserContext;
+use crate::record::metrics;
 use crate::record::slot::{EPOCH, MAX_SLOTS, RecorderSlot, SLOTS, at, slot_of, unattached};
 use crate::session::Error;
 use crate::session::shared::{self, SessionShared};
@@ -35,6 +36,7 @@ pub(crate) fn install(
     callsite::change(|| {
         is_whole = slots.iter().all(|slot| publish(*slot));
         session.records.store(true, Release);
+        metrics::forget();
     });
     if is_whole { Ok(()) } else { Err(full()) }
 }
@@ -123,6 +125,7 @@ pub(crate) fn remove(session: &'static SessionShared) -> Option<Vec<&'static Rec
     let mut removed = Vec::with_capacity(MAX_SLOTS);
     let is_changed = callsite::change(|| {
         session.records.store(false, Release);
+        metrics::forget();
         for place in &SLOTS {
             // SAFETY: slots that are listed were not freed.
             let slot = unsafe { place.load(Relaxed).as_ref::<'static>() };

@@ -10,6 +10,7 @@ pub(crate) mod filter;
 pub(crate) mod from_c;
 pub(crate) mod hiding;
 pub(crate) mod in_span;
+pub(crate) mod metrics;
 pub(crate) mod signature;
 pub(crate) mod slot;
 #[cfg(feature = "tracing")]

@@ -38,6 +38,8 @@ pub struct Builder {
     pub(crate) hidden: Vec<(String, Way)>,
     pub(crate) registry_len: u64,
     pub(crate) spans: u32,
+    pub(crate) counters: u32,
+    pub(crate) histograms: u32,
     pub(crate) size: Option<u64>,
     pub(crate) seconds: Option<u32>,
     pub(crate) rate: Option<u64>,
@@ -228,6 +230,22 @@ impl Builder {
 
         /// Sets how many spans can be listed as open at a time; 0 for no table. Default: 512.
         spans(it, most: u32) => it.spans = most.min(1 << 20);
+
+        /// Sets how many counters ([`counter!`](crate::counter!)) the session has room for; 0 for none. All processes of the
+        /// session share them, and one takes 256 bytes. Counters of one name and the same labels are one. Default: 0, and
+        /// 256 in a session of [`start`](fn@crate::start).
+        ///
+        /// ```
+        /// let session = lastwords::Session::builder("doc-counters").counters(64).histograms(8).start()?;
+        /// lastwords::counter!("requests", method = "GET");
+        /// # session.remove();
+        /// # Ok::<(), lastwords::Error>(())
+        /// ```
+        counters(it, most: u32) => it.counters = most.min(1 << 20);
+
+        /// Sets how many histograms ([`histogram!`](crate::histogram!)) the session has room for; 0 for none. One takes
+        /// 4224 bytes. Default: 0, and 16 in a session of [`start`](fn@crate::start).
+        histograms(it, most: u32) => it.histograms = most.min(1 << 16);
 
         /// Removes the session when it ends in good order. This is for tests, and for programs whose recordings nobody
         /// wants afterwards. A session that ended by a panic, an error or a death stays. Default: every ended session

@@ -4,7 +4,7 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use lastwords_abi::region::{KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
+use lastwords_abi::region::{KIND_COUNTERS, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{ENV_SLEPT, KIND_CONTEXT, KIND_ENV};
 use lastwords_abi::session::{
     BACKEND_SHM, Channel, Control, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER,
@@ -17,7 +17,7 @@ use lastwords_ring::{ClockKind, StreamSpec, flush};
 use rustix::process::geteuid;
 
 use super::backends::is_persistent;
-use super::layout::{Layout, Shape};
+use super::layout::{Layout, Shape, counters_info};
 use super::limits;
 use super::regions::{Regions, StreamRegion};
 use super::session_region::SessionRegion;
@@ -104,6 +104,8 @@ fn create_in(
     let session = mappings.next().ok_or_else(missing)?;
     let registry = mappings.next().ok_or_else(missing)?;
     let spans = (builder.spans > 0).then(|| mappings.next().ok_or_else(missing)).transpose()?;
+    let counters = counters_info(builder);
+    let counters = counters.map(|_| mappings.next().ok_or_else(missing)).transpose()?;
     let view = init_session(builder, session, &layout)?;
     let rings = layout.specs.iter().zip(mappings);
     let rings =
@@ -116,7 +118,8 @@ fn create_in(
     }
     fill_tables(builder, &view, &layout)?;
     let streams = Streams::new(streams);
-    let regions = Regions { registry: Registry::new(registry, &view), view, spans, streams };
+    let regions =
+        Regions { registry: Registry::new(registry, &view), view, spans, counters, streams };
     init_others(builder, &layout, &regions);
     regions.registry.append(KIND_ENV, &env_body("backend", &note));
     Ok((regions, note))
@@ -247,6 +250,10 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
     let state = if builder.snapshot { SNAPSHOT_READY } else { SNAPSHOT_OFF };
     control.snapshot.store(state, Relaxed);
     control.persist.store(layout.persist as u32, Relaxed);
+    if let Some(info) = counters_info(builder) {
+        control.counters.store(info.counters, Relaxed);
+        control.histograms.store(info.histograms, Relaxed);
+    }
     control.recording.store(1, Release);
     Ok(())
 }
@@ -266,7 +273,7 @@ fn first_rules(builder: &Builder, layout: &Layout) -> Vec<RuleSpec> {
     first
 }
 
-/// Initialises registry and spans.
+/// Initialises registry, spans and counters.
 fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
     regions.registry.init();
     for (key, value) in &builder.env {
@@ -298,6 +305,11 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
             (&raw mut (*control).capacity).write(capacity as u32);
             write_region(spans.as_ptr(), KIND_SPANS, spans.len(), layout.uuid, 0, [0; 0]);
         }
+    }
+    if let Some((counters, info)) = regions.counters.as_ref().zip(counters_info(builder)) {
+        let len = counters.len();
+        // SAFETY: the reasons of `init_session` apply.
+        unsafe { write_region(counters.as_ptr(), KIND_COUNTERS, len, layout.uuid, 0, info) };
     }
 }
 

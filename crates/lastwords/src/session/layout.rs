@@ -2,6 +2,7 @@
 
 use std::mem::offset_of;
 
+use lastwords_abi::counters::{CountersInfo, ENTRIES_OFF, Entry, Histogram, SUB_BITS};
 use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
 use lastwords_abi::session::{
     Channel, ClockArea, Control, Filters, Guards, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS,
@@ -14,7 +15,7 @@ use lastwords_ring::backend::Plan;
 use lastwords_ring::{Persist, StreamSpec};
 
 use super::backends::is_persistent;
-use super::region_names::{REGISTRY, SESSION, SPANS, stream_name};
+use super::region_names::{COUNTERS, REGISTRY, SESSION, SPANS, stream_name};
 use super::streams::first_backed;
 use super::{Builder, ChannelConfig, Error};
 use crate::process::signals;
@@ -38,7 +39,7 @@ pub(crate) struct Shape {
 }
 const _: () = assert!(offset_of!(Shape, info) == HEADER_SIZE as usize);
 
-/// All regions of a session (session, registry, spans if there are any, streams), and the settings
+/// All regions of a session (session, registry, spans and counters if there are any, streams), and the settings
 /// that they are made from.
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -173,12 +174,30 @@ fn plans(builder: &Builder, specs: &[StreamSpec], grows: bool) -> Vec<Plan> {
     }
     let mut plans = vec![plan(SESSION, size_of::<Shape>() as u64), registry];
     plans.extend((builder.spans > 0).then(|| plan(SPANS, spans_len)));
+    plans.extend(counters_info(builder).map(|info| {
+        let histograms_len = u64::from(info.histograms) * size_of::<Histogram>() as u64;
+        plan(COUNTERS, u64::from(info.histograms_off) + histograms_len)
+    }));
     plans.extend(
         specs
             .iter()
             .map(|spec| stream_plan(spec, stream_name(spec.index), builder.snapshot, grows)),
     );
     plans
+}
+
+/// Returns the geometry of the counters region, if the session has one.
+pub(crate) fn counters_info(builder: &Builder) -> Option<CountersInfo> {
+    let (counters, histograms) = (builder.counters, builder.histograms);
+    let counters_off = ENTRIES_OFF as u32;
+    (counters > 0 || histograms > 0).then_some(CountersInfo {
+        counters,
+        histograms,
+        counters_off,
+        histograms_off: counters_off + counters * size_of::<Entry>() as u32,
+        sub_bits: SUB_BITS,
+        reserved: [0; 11],
+    })
 }
 
 /// Returns the memory request for a stream. `snapshot`: the spare half gets its memory with the

@@ -28,6 +28,7 @@ pub(crate) mod listener;
 pub(crate) mod listener_thread;
 pub mod liveness;
 pub(crate) mod lost_memory;
+pub(crate) mod metrics;
 pub(crate) mod operations;
 pub(crate) mod orders;
 pub(crate) mod outcome;

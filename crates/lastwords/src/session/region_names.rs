@@ -12,6 +12,9 @@ pub const REGISTRY: &str = "registry";
 /// Name of the region of open spans.
 pub const SPANS: &str = "spans";
 
+/// Name of the region of counters and histograms.
+pub const COUNTERS: &str = "counters";
+
 /// Returns the name of a stream's region.
 pub fn stream_name(index: u32) -> String {
     format!("stream-{index:04}")
@@ -39,5 +42,5 @@ pub fn stream_of_file(name: &str) -> Option<(u32, bool)> {
 /// Returns true if a file of this name in a session's folder belongs to the session.
 pub(crate) fn is_file(name: &str) -> bool {
     let stream = || stream_of_file(name).is_some();
-    [SESSION, REGISTRY, SPANS, PLACES_FILE, ARENA_FILE].contains(&name) || stream()
+    [SESSION, REGISTRY, SPANS, COUNTERS, PLACES_FILE, ARENA_FILE].contains(&name) || stream()
 }

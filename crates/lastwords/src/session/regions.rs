@@ -4,14 +4,14 @@
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 
-use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
+use lastwords_abi::region::{KIND_COUNTERS, KIND_REGISTRY, KIND_SPANS};
 use lastwords_folders::{Place, unique_of};
 use lastwords_ring::backend::{
     self, BackendError, Mapping, map_place, open_region, open_region_to_read,
 };
 
 use super::error::Error;
-use super::region_names::{REGISTRY, SESSION, SPANS, stream_name};
+use super::region_names::{COUNTERS, REGISTRY, SESSION, SPANS, stream_name};
 use super::session_region::{SessionRegion, check_header};
 pub use super::streams::StreamRegion;
 use super::streams::{self, Streams};
@@ -27,6 +27,8 @@ pub struct Regions {
     /// The registry of events.
     pub registry: Registry,
     pub(crate) spans: Option<Mapping>,
+    /// The region of counters and histograms, if the session has one.
+    pub(crate) counters: Option<Mapping>,
     /// The rings of all channels.
     pub streams: Streams,
 }
@@ -130,6 +132,8 @@ impl Regions {
         check_header(&registry, KIND_REGISTRY)?;
         let spans = find(folder, places, SPANS, open_region)?;
         spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS))?;
+        let counters = find(folder, places, COUNTERS, open_region)?;
+        counters.iter().try_for_each(|counters| check_header(counters, KIND_COUNTERS))?;
         let mut streams = Vec::new();
         for index in 0..streams::count(&view) {
             let mapping = must_find(folder, places, &stream_name(index), open_region)?;
@@ -137,7 +141,7 @@ impl Regions {
         }
         view.tell_namespace();
         let streams = Streams::new(streams);
-        Ok(Self { registry: Registry::new(registry, &view), view, spans, streams })
+        Ok(Self { registry: Registry::new(registry, &view), view, spans, counters, streams })
     }
 
     /// Iterates over all mappings.
@@ -145,6 +149,7 @@ impl Regions {
         [&self.view.mapping, &self.registry.mapping]
             .into_iter()
             .chain(&self.spans)
+            .chain(&self.counters)
             .chain(self.streams.iter().map(|stream| &stream.mapping))
     }
 }

@@ -36,8 +36,8 @@ const PART_LEFT: u64 = 4;
 const AT_START: u64 = 2 << 20;
 /// Below this many bytes for a session, its tables are smaller.
 const SMALL: u64 = 2 << 20;
-/// Sizes of the tables then: bytes for descriptions of events, and open spans.
-const SMALL_TABLES: (u64, u32) = (64 << 10, 32);
+/// Sizes of the tables then: bytes for descriptions of events, open spans, counters, histograms.
+const SMALL_TABLES: (u64, u32, u32, u32) = (64 << 10, 32, 16, 2);
 
 /// The tightest memory limit of a process's control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,8 +215,7 @@ impl Room {
             ));
         }
         if own < SMALL {
-            builder.registry_len = builder.registry_len.min(SMALL_TABLES.0);
-            builder.spans = builder.spans.min(SMALL_TABLES.1);
+            *builder = with_small_tables(builder);
         }
         let all_rings = own.saturating_sub(fixed(builder)?);
         let rings = all_rings / if builder.snapshot { 2 } else { 1 };
@@ -320,14 +319,20 @@ fn fixed(builder: &Builder) -> Result<u64, Error> {
 
 /// Returns the bytes of the smallest session that `builder` can be.
 fn smallest(builder: &Builder) -> Result<u64, Error> {
-    let (registry, spans) = SMALL_TABLES;
-    let small = Builder { budget: 0, size_limit: u64::MAX, ..builder.clone() };
-    let small = Builder {
+    let small = Builder { budget: 0, size_limit: u64::MAX, ..with_small_tables(builder) };
+    Ok(Layout::new(&small, [0; 16])?.first_needs())
+}
+
+/// Returns the builder with tables of at most [`SMALL_TABLES`].
+fn with_small_tables(builder: &Builder) -> Builder {
+    let (registry, spans, counters, histograms) = SMALL_TABLES;
+    Builder {
         registry_len: registry.min(builder.registry_len),
         spans: spans.min(builder.spans),
-        ..small
-    };
-    Ok(Layout::new(&small, [0; 16])?.first_needs())
+        counters: counters.min(builder.counters),
+        histograms: histograms.min(builder.histograms),
+        ..builder.clone()
+    }
 }
 
 #[cfg(test)]

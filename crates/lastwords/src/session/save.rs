@@ -24,7 +24,7 @@ use rustix::fs::OFlags;
 
 use super::Error;
 use super::dirs::{Base, Folder};
-use super::region_names::{REGISTRY, SESSION, stream_name};
+use super::region_names::{COUNTERS, REGISTRY, SESSION, stream_name};
 use super::regions::Regions;
 use super::{extra, window};
 use crate::process::cut;
@@ -143,6 +143,10 @@ fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
     end(regions, &session).map_err(|error| Error::io("write", to.path.join(SESSION), error))?;
     let registry = &regions.registry.mapping;
     copy_file(registry, to, REGISTRY, [0..registry.len(), 0..0])?;
+    if let Some(counters) = &regions.counters {
+        // The values of now: an addition is one store, so that each is whole.
+        copy_file(counters, to, COUNTERS, [0..counters.len(), 0..0])?;
+    }
     let later = later_channels(regions);
     for (index, region) in regions.streams.iter().enumerate() {
         let spec = region.stream.spec();

@@ -11,6 +11,7 @@ use lastwords_abi::spans::{CONTROL_OFF, SPANS_OFF, Span, SpansControl};
 use lastwords_ring::backend::Mapping;
 
 use super::error::Error;
+use super::metrics::MetricsTable;
 use super::regions::Regions;
 use super::session_region::SessionRegion;
 use crate::session::dirs::Folder;
@@ -55,6 +56,8 @@ pub struct SessionShared {
     /// in the table. Written when the process enters the table, also in a forked child, and read
     /// by its threads (Relaxed: the index says nothing else).
     entry: AtomicU32,
+    /// The tables of counters and histograms, if the session has any.
+    pub(crate) metrics: Option<MetricsTable>,
     /// The table of open spans, if the session has one.
     #[cfg(feature = "tracing")]
     pub(crate) spans: Option<SpansTable>,
@@ -101,7 +104,9 @@ impl SessionShared {
         let (records, entry) = (AtomicBool::new(false), AtomicU32::new(0));
         #[cfg(feature = "tracing")]
         let spans = regions.spans.as_ref().and_then(SpansTable::from_region);
+        let metrics = regions.counters.as_ref().and_then(MetricsTable::from_region);
         let session = Self {
+            metrics,
             regions,
             number,
             folder,

@@ -24,6 +24,7 @@ mod common;
 mod compiled;
 mod conditions;
 mod consumed;
+mod counters;
 mod crash;
 mod created_channels;
 mod creation_faults;

@@ -38,11 +38,19 @@ fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path
     let plain = plain("plain");
     let rich =
         ChannelConfig::new("rich").contexts(lastwords::Context::ALL).sub_buffers(4, 64 << 10);
-    let builder = Session::builder(name).dir(dir).channel(plain).channel(rich).events(glob);
+    let builder = Session::builder(name)
+        .dir(dir)
+        .channel(plain)
+        .channel(rich)
+        .events(glob)
+        .counters(4)
+        .histograms(1);
     start(builder.listen(false))
 }
 
 fn record(n: u64, long: &str) {
+    lastwords::counter!("quiet", n, label = "x");
+    lastwords::histogram!("quiet", n);
     event!(quiet, "fixed", a = n as u32, b = n);
     event!(quiet, "text", a = n, s = "sixteen bytes ..");
     event!(quiet, "long", s = long, slice = &[n; 9][..]);

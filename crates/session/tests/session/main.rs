@@ -1,6 +1,7 @@
 //! The tests of the crate `session`.
 
 mod carved;
+mod counters;
 mod invented;
 mod lost_regions;
 mod open_spans;

@@ -18,7 +18,7 @@ fn regions() {
     use layout::region as l;
     assert_eq!(l::MAGIC, region::MAGIC);
     same! {
-        1 => abi::VERSION_MAJOR, 3 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
+        1 => abi::VERSION_MAJOR, 4 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
         l::PAGE => region::REGION_ALIGN, l::HEADER_LEN => size_of::<H>(),
         l::MAJOR_AT => offset_of!(H, major), l::MINOR_AT => offset_of!(H, minor),
         l::KIND_AT => offset_of!(H, kind), l::BYTE_ORDER_AT => offset_of!(H, byte_order),
@@ -27,7 +27,7 @@ fn regions() {
         l::FIXED_LEN_AT => offset_of!(H, fixed_len), l::CHECK_AT => offset_of!(H, check),
         l::BYTE_ORDER_MARK => region::BYTE_ORDER_MARK,
         l::KIND_SESSION => region::KIND_SESSION, l::KIND_REGISTRY => region::KIND_REGISTRY,
-        l::KIND_STREAM => region::KIND_STREAM, l::KIND_SPANS => region::KIND_SPANS,
+        l::KIND_STREAM => region::KIND_STREAM, l::KIND_SPANS => region::KIND_SPANS, l::KIND_COUNTERS => region::KIND_COUNTERS,
     }
     for len in [0, 1, 7, 8, 63, 64, 65, 128, 592, 4000] {
         let bytes: Vec<u8> = (0..len).map(|i: usize| (i * 7) as u8).collect();
@@ -75,6 +75,7 @@ fn session_control_and_clock() {
         l::SNAPSHOT_LOCK_AT => offset_of!(C, snapshot_lock), l::SNAPSHOT_READER_AT => offset_of!(C, snapshot_reader),
         l::SNAPSHOT_CLOCK_AT => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),
         100 => offset_of!(C, guards_off), 104 => offset_of!(C, burst),
+        l::COUNTERS_AT => offset_of!(C, counters), l::HISTOGRAMS_AT => offset_of!(C, histograms),
         8 => offset_of!(s::Guards, inode), 64 => offset_of!(s::Guards, entries), 24 => size_of::<s::Guard>(),
         8 => offset_of!(s::Guard, key), 16 => offset_of!(s::Guard, word), 1 << 30 => s::GUARD_DIED,
         l::RULES_LOCK_AT => offset_of!(C, rules.lock), l::RULES_TURN_AT => offset_of!(C, rules.turn),
@@ -224,5 +225,26 @@ fn open_spans() {
         l::TEXT_LEN => s::TEXT_LEN, l::EVICTED_AT => s::CONTROL_OFF + offset_of!(C, evicted),
         l::SKIPPED_AT => s::CONTROL_OFF + offset_of!(C, skipped), l::INSIDE_AT => offset_of!(S, inside),
         l::ACTIVE_AT => offset_of!(S, active), 1 => s::SPAN_OPEN, 2 => s::SPAN_APPENDING, 0xffff => s::WRITING,
+    }
+}
+
+#[test]
+fn counters() {
+    use abi::counters::{
+        self as s, CountersControl as C, CountersInfo as I, Entry as E, Histogram as H,
+    };
+    use layout::counters as l;
+    same! {
+        l::INFO_AT => abi::region::HEADER_SIZE, l::INFO_LEN => size_of::<I>(), l::COUNTERS_AT => offset_of!(I, counters),
+        l::HISTOGRAMS_AT => offset_of!(I, histograms), l::COUNTERS_OFF_AT => offset_of!(I, counters_off),
+        l::HISTOGRAMS_OFF_AT => offset_of!(I, histograms_off), l::SUB_BITS_AT => offset_of!(I, sub_bits),
+        l::CONTROL_AT => s::CONTROL_OFF, l::USED_COUNTERS_AT => offset_of!(C, used_counters),
+        l::USED_HISTOGRAMS_AT => offset_of!(C, used_histograms), l::LOST_ADDITIONS_AT => offset_of!(C, lost_additions),
+        l::LOST_VALUES_AT => offset_of!(C, lost_values), l::ENTRIES_AT => s::ENTRIES_OFF, l::ENTRY_LEN => size_of::<E>(),
+        l::CHECK_AT => offset_of!(E, check), l::KIND_AT => offset_of!(E, kind), l::TEXT_LEN_AT => offset_of!(E, text_len),
+        l::TEXT_AT => offset_of!(E, text), l::TEXT_LEN => s::TEXT_LEN, l::COUNT_AT => offset_of!(E, count),
+        l::VALUE_AT => offset_of!(E, value), l::BUCKETS_AT => offset_of!(H, buckets), l::BUCKETS => s::BUCKETS,
+        l::HISTOGRAM_LEN => size_of::<H>(), l::COUNTER => s::KIND_COUNTER, l::HISTOGRAM => s::KIND_HISTOGRAM,
+        l::SEPARATOR => s::SEPARATOR, l::SUB_BITS => s::SUB_BITS, l::KIND_AT => s::COVERED.start, l::COUNT_AT => s::COVERED.end,
     }
 }

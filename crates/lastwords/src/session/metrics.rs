@@ -1,0 +1,223 @@
+//! The counters and histograms of a session, in memory that its processes share.
+//! [`lastwords_abi::counters`] describes the protocol.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use lastwords_abi::counters::{
+    CONTROL_OFF, COVERED, CountersControl, CountersInfo, Entry, Histogram, KIND_COUNTER,
+    KIND_HISTOGRAM, SEPARATOR, SUB_BITS, TEXT_LEN,
+};
+use lastwords_abi::region::{KIND_COUNTERS, checksum};
+use lastwords_ring::backend::Mapping;
+use lastwords_ring::init::read_region;
+
+/// Returns the bytes of the text of a metric with this name and these labels.
+pub(crate) const fn text_len(name: &str, labels: &[(&str, &str)]) -> usize {
+    let (mut len, mut at) = (name.len(), 0);
+    while at < labels.len() {
+        len += 2 + labels[at].0.len() + labels[at].1.len();
+        at += 1;
+    }
+    len
+}
+
+/// The bytes that name a metric, as an entry has them.
+#[derive(Debug)]
+pub(crate) struct Head {
+    kind: u32,
+    text_len: u32,
+    text: [u8; TEXT_LEN],
+    check: u64,
+}
+
+impl Head {
+    /// Makes the head of a counter or a histogram (`kind`). Returns none if the text has no room.
+    pub(crate) fn new(kind: u32, name: &str, labels: &[(&str, &str)]) -> Option<Self> {
+        let len = text_len(name, labels);
+        let mut text = [0; TEXT_LEN];
+        let mut rest = text.get_mut(..len)?;
+        let parts = labels.iter().flat_map(|(key, value)| ["\u{1f}", key, "\u{1f}", value]);
+        for part in [name].into_iter().chain(parts) {
+            let (place, behind) = rest.split_at_mut(part.len());
+            place.copy_from_slice(part.as_bytes());
+            rest = behind;
+        }
+        let mut covered = [0; COVERED.end - COVERED.start];
+        covered[..4].copy_from_slice(&kind.to_ne_bytes());
+        covered[4..8].copy_from_slice(&(len as u32).to_ne_bytes());
+        covered[8..].copy_from_slice(&text);
+        Some(Self { kind, text_len: len as u32, text, check: checksum(&covered).max(1) })
+    }
+
+    /// Returns the words of the text.
+    fn words(&self) -> impl Iterator<Item = u64> {
+        self.text.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word))
+    }
+
+    /// Returns true if the entry has this head. The checksum alone could be that of another text.
+    fn is_of(&self, entry: &Entry) -> bool {
+        // Acquire: the rest of the head was stored before.
+        entry.check.load(Acquire) == self.check
+            && entry.kind.load(Relaxed) == self.kind
+            && entry.text_len.load(Relaxed) == self.text_len
+            && entry.text.iter().map(|word| word.load(Relaxed)).eq(self.words())
+    }
+
+    /// Writes the head into an entry that the caller has claimed.
+    fn write(&self, entry: &Entry) {
+        entry.kind.store(self.kind, Relaxed);
+        entry.text_len.store(self.text_len, Relaxed);
+        for (place, word) in entry.text.iter().zip(self.words()) {
+            place.store(word, Relaxed);
+        }
+        // Release: a process that finds the checksum finds the rest.
+        entry.check.store(self.check, Release);
+    }
+}
+
+/// The entry of a metric in a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    Counter(&'static Entry),
+    Histogram(&'static Histogram),
+}
+
+/// The tables of a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MetricsTable {
+    control: &'static CountersControl,
+    counters: &'static [Entry],
+    histograms: &'static [Histogram],
+}
+
+impl MetricsTable {
+    /// Finds the tables in their region, which stays mapped as long as the session is listed.
+    /// Returns none if the region is damaged, or has other buckets than this version.
+    pub(crate) fn from_region(region: &Mapping) -> Option<Self> {
+        let len = region.len();
+        // SAFETY: mappings are page-aligned, and readable for their length.
+        let read = unsafe { read_region::<CountersInfo>(region.as_ptr(), len, KIND_COUNTERS) };
+        let (_, info) = read.ok().filter(|(_, info)| info.sub_bits == SUB_BITS)?;
+        let fits = |offset: u32, count: u32, size: usize| {
+            offset.is_multiple_of(64)
+                && offset as usize >= CONTROL_OFF + size_of::<CountersControl>()
+                && u64::from(offset) + u64::from(count) * size as u64 <= len
+        };
+        let fit = fits(info.counters_off, info.counters, size_of::<Entry>())
+            && fits(info.histograms_off, info.histograms, size_of::<Histogram>());
+        // SAFETY: control and tables are inside the region and aligned, as was checked. All fields
+        // are atomics. The region is mapped read-write until nobody uses the session any more.
+        fit.then(|| unsafe {
+            let at = |offset: u32| region.as_ptr().add(offset as usize);
+            Self {
+                control: &*region.as_ptr().add(CONTROL_OFF).cast(),
+                counters: std::slice::from_raw_parts(
+                    at(info.counters_off).cast(),
+                    info.counters as usize,
+                ),
+                histograms: std::slice::from_raw_parts(
+                    at(info.histograms_off).cast(),
+                    info.histograms as usize,
+                ),
+            }
+        })
+    }
+
+    /// Returns the entry of the metric, and claims one if it has none. Counts an addition to a
+    /// metric for which there is no entry, and returns none. Async-signal-safe.
+    pub(crate) fn place(&self, head: &Head) -> Option<Place> {
+        let Self { control, counters, histograms } = *self;
+        let (place, lost) = match head.kind {
+            KIND_COUNTER => {
+                let entry = find_or_claim(counters, &control.used_counters, |entry| entry, head);
+                (entry.map(Place::Counter), &control.lost_additions)
+            }
+            KIND_HISTOGRAM => {
+                let used = &control.used_histograms;
+                let entry = find_or_claim(histograms, used, |one| &one.entry, head);
+                (entry.map(Place::Histogram), &control.lost_values)
+            }
+            _ => return None,
+        };
+        if place.is_none() {
+            // Relaxed: only the number counts.
+            lost.fetch_add(1, Relaxed);
+        }
+        place
+    }
+}
+
+/// Returns the entry that has the head, and claims one if there is none. Entries are claimed in
+/// order, and stay. A thread of another process that claims at the same time may write a second
+/// entry of the same head: readers add them up.
+fn find_or_claim<T>(
+    entries: &'static [T],
+    used: &AtomicU32,
+    entry_of: fn(&T) -> &Entry,
+    head: &Head,
+) -> Option<&'static T> {
+    let claimed = (used.load(Acquire) as usize).min(entries.len());
+    let found = entries[..claimed].iter().find(|one| head.is_of(entry_of(one)));
+    found.or_else(|| {
+        let next = |used: u32| ((used as usize) < entries.len()).then(|| used + 1);
+        let at = used.fetch_update(AcqRel, Acquire, next).ok()?;
+        let entry = &entries[at as usize];
+        head.write(entry_of(entry));
+        Some(entry)
+    })
+}
+
+/// Returns the index of a value's bucket.
+#[inline]
+pub(crate) fn bucket_of(value: u64) -> usize {
+    // Values below the first power of two that has all sub-buckets have one bucket each.
+    let shift = (u64::BITS - SUB_BITS - 1).saturating_sub((value | 1).leading_zeros());
+    ((shift as usize) << SUB_BITS) + (value >> shift) as usize
+}
+
+/// Returns true if names and labels can be told apart in the text: none is empty, and none has a
+/// [`SEPARATOR`].
+pub(crate) const fn is_text(part: &str) -> bool {
+    let (bytes, mut at) = (part.as_bytes(), 0);
+    while at < bytes.len() {
+        if bytes[at] == SEPARATOR {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lastwords_abi::counters::BUCKETS;
+
+    #[test]
+    fn buckets_are_those_of_the_specification() {
+        let said = |value: u64| match value {
+            0..8 => value as usize,
+            _ => {
+                let e = 63 - value.leading_zeros();
+                (e as usize - 2) * 8 + (value >> (e - 3)) as usize % 8
+            }
+        };
+        let edges = (0..64).flat_map(|bit| {
+            let at = 1u64 << bit;
+            [at - 1, at, at + 1, at + at / 2, at + at / 8, (at + at / 8).wrapping_sub(1)]
+        });
+        for value in (0..5000).chain(edges).chain([u64::MAX]) {
+            assert_eq!(bucket_of(value), said(value), "{value}");
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn a_text_has_all_parts_or_is_refused() {
+        let head = Head::new(KIND_COUNTER, "a", &[("k", "v"), ("x", "")]).expect("it fits");
+        assert_eq!(&head.text[..head.text_len as usize], b"a\x1fk\x1fv\x1fx\x1f");
+        assert!(Head::new(KIND_COUNTER, &"n".repeat(TEXT_LEN), &[]).is_some());
+        assert!(Head::new(KIND_COUNTER, &"n".repeat(TEXT_LEN + 1), &[]).is_none());
+    }
+}
