@@ -2,17 +2,12 @@
 //! omitted.
 #![allow(missing_docs, reason = "a test")]
 
-use crate::support::{HEADER, Memory, committed, read};
-use lastwords_bytes::ByteOrder;
+use crate::support::{HEADER, Memory, channel, class, committed, read, signed};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_render::select::Selection;
 use lastwords_render::text::{self, Style, Zone};
-use lastwords_trace::clock::Clock;
-use lastwords_trace::evidence::Evidence;
-use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
-use lastwords_trace::source::Stream;
-use std::collections::BTreeMap;
+use lastwords_trace::schema::Field;
 
 const MAIN: usize = 0;
 const ERRORS: usize = 1;
@@ -21,52 +16,17 @@ const MORE: usize = 2;
 const FAILED: u16 = 0;
 const OTHER: u16 = 1;
 
-fn integer(name: &str, size: u8) -> Field {
-    Field { name: name.to_owned(), class: FieldClass::Integer { size, signed: true, base: 10 } }
-}
-
 /// Makes three channels, each with streams of two CPUs. The number of a stream is `2 * channel +
 /// cpu`.
 fn memory(contexts: &[Field]) -> Memory {
-    let class = |id: u16, name: &str| EventClass {
-        id: u64::from(id),
-        name: name.to_owned(),
-        level: 1,
-        format: String::new(),
-        location: "demo.rs:7".to_owned(),
-        fields: vec![integer("n", 4)],
+    let one = |id: u16, name: &str| class(id.into(), name, vec![signed("n", 4)]);
+    let own = |id: usize, name: &str| {
+        let mut events = vec![one(FAILED, "app:failed")];
+        events.extend((id == MAIN).then(|| one(OTHER, "app:other")));
+        channel(id as u32, name, contexts.to_vec(), events)
     };
-    let channel = |id: usize, name: &str| {
-        let events = if id == MAIN {
-            vec![class(FAILED, "app:failed"), class(OTHER, "app:other")]
-        } else {
-            vec![class(FAILED, "app:failed")]
-        };
-        Channel { id: id as u32, name: name.to_owned(), contexts: contexts.to_vec(), events }
-    };
-    let clock = Clock {
-        name: "monotonic".to_owned(),
-        frequency: 1_000_000_000,
-        absolute: true,
-        ..Clock::default()
-    };
-    let schema = Schema {
-        uuid: *b"0123456789abcdef",
-        name: "session".to_owned(),
-        byte_order: ByteOrder::Little,
-        env: BTreeMap::new(),
-        clock,
-        channels: vec![channel(MAIN, "main"), channel(ERRORS, "errors"), channel(MORE, "more")],
-    };
-    let stream =
-        |at: usize| Stream { channel: at / 2, instance: at as u64 % 2, cpu: Some(at as u32 % 2) };
-    let streams: Vec<Stream> = (0..6).map(stream).collect();
-    Memory {
-        schema,
-        packets: vec![Vec::new(); streams.len()],
-        streams,
-        evidence: Evidence::default(),
-    }
+    let channels = vec![own(MAIN, "main"), own(ERRORS, "errors"), own(MORE, "more")];
+    Memory::new(0, channels, &[(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)])
 }
 
 /// Events in the order of recording: channel, CPU, event, thread, number.
@@ -110,7 +70,7 @@ fn shown(contexts: &[Field], recorded: &[Recorded], channels: &[&str]) -> Vec<(u
 }
 
 fn numbers(recorded: &[Recorded]) -> Vec<i32> {
-    shown(&[integer("vtid", 4)], recorded, &[]).into_iter().map(|(_, number)| number).collect()
+    shown(&[signed("vtid", 4)], recorded, &[]).into_iter().map(|(_, number)| number).collect()
 }
 
 #[test]
@@ -155,7 +115,7 @@ fn an_event_that_is_not_quite_a_copy_is_shown() {
 fn a_single_channel_shows_its_own_events() {
     let recorded = [(MAIN, 0, FAILED, 7, 1), (ERRORS, 0, FAILED, 7, 1)];
     for channel in ["main", "errors"] {
-        assert_eq!(shown(&[integer("vtid", 4)], &recorded, &[channel]), [(0, 1)], "{channel}");
+        assert_eq!(shown(&[signed("vtid", 4)], &recorded, &[channel]), [(0, 1)], "{channel}");
     }
 }
 

@@ -2,8 +2,7 @@
 #![allow(missing_docs, reason = "a test")]
 
 use crate::support::tools::Folder;
-use crate::support::{HEADER, Memory, committed};
-use lastwords_bytes::ByteOrder;
+use crate::support::{HEADER, Memory, channel, class, committed, field, unsigned};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::{Trace, open, unwatched};
 use lastwords_ctf::write::{self as ctf, Options};
@@ -15,11 +14,9 @@ use lastwords_render::text::chosen::{self, Columns};
 use lastwords_render::text::{self, Style, Zone};
 use lastwords_render::{Result, Totals};
 use lastwords_testkit::random::Random;
-use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{FieldClass, Schema};
 use lastwords_trace::source::{Foretold, PacketInfo, PacketReader, Source, Stream};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -76,57 +73,21 @@ enum Kind {
 /// Returns two channels that share an event class, with streams of some CPUs. The number of an
 /// event is its place among those that were made.
 fn memory(r: &mut Random, kind: Kind, uuid: u8) -> Memory {
-    let integer = |name: &str| Field {
-        name: name.to_owned(),
-        class: FieldClass::Integer { size: 4, signed: false, base: 10 },
-    };
-    let class = |id: u64, name: &str, fields: Vec<Field>| EventClass {
-        id,
-        name: name.to_owned(),
-        level: 1,
-        fields,
-        ..EventClass::default()
-    };
-    let text = Field { name: "s".to_owned(), class: FieldClass::String };
-    let bytes = Field { name: "b".to_owned(), class: FieldClass::Bytes };
-    let shared = || class(0, "app:shared", vec![integer("n")]);
-    let main = vec![
-        shared(),
-        class(1, "app:text", vec![integer("n"), text]),
-        class(2, "app:bytes", vec![bytes]),
-    ];
-    let channel = |id, name: &str, events| Channel {
-        id,
-        name: name.to_owned(),
-        contexts: vec![integer("vtid")],
-        events,
-    };
+    let number = || unsigned("n", 4);
+    let shared = || class(0, "app:shared", vec![number()]);
+    let text = class(1, "app:text", vec![number(), field("s", FieldClass::String)]);
+    let bytes = class(2, "app:bytes", vec![field("b", FieldClass::Bytes)]);
+    let own = |id, name: &str, events| channel(id, name, vec![unsigned("vtid", 4)], events);
+    let channels =
+        vec![own(0, "main", vec![shared(), text, bytes]), own(1, "errors", vec![shared()])];
     let frequency = *r.pick(&[1_000_000_000, 1_000_000_000, 1_000_000, 2_400_000_000]);
-    let clock = Clock {
-        name: "monotonic".to_owned(),
-        frequency,
-        offset_seconds: 100,
-        absolute: true,
-        ..Clock::default()
-    };
-    let schema = Schema {
-        uuid: [uuid; 16],
-        name: "session".to_owned(),
-        byte_order: ByteOrder::Little,
-        env: BTreeMap::new(),
-        clock,
-        channels: vec![channel(0, "main", main), channel(1, "errors", vec![shared()])],
-    };
-    let cpus = 1 + r.below(3);
-    let streams = (0..2 * cpus)
-        .map(|at| Stream {
-            channel: (at % 2) as usize,
-            instance: at / 2,
-            cpu: Some((at / 2) as u32),
-        })
-        .collect();
-    let packets = packets(r, kind, cpus as usize);
-    Memory { schema, streams, packets, evidence: Evidence::default() }
+    let cpus = 1 + r.below(3) as u32;
+    let streams: Vec<_> = (0..cpus).flat_map(|cpu| [(0, cpu), (1, cpu)]).collect();
+    let mut memory = Memory::new(100, channels, &streams);
+    memory.schema.clock.frequency = frequency;
+    memory.schema.uuid = [uuid; 16];
+    memory.packets = packets(r, kind, cpus as usize);
+    memory
 }
 
 type Packets = Vec<(PacketInfo, Vec<u8>)>;

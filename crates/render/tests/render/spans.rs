@@ -1,15 +1,13 @@
 //! Lines of sessions read like the log of their program: the spans around an event, its message.
 
-use crate::support::{HEADER, Memory, committed};
-use lastwords_bytes::ByteOrder;
+use crate::support::{self, HEADER, Memory, channel, committed, field, signed, unsigned};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_render::select::Selection;
 use lastwords_render::text::{self, Style, Zone};
 use lastwords_testkit::random::Random;
-use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,53 +38,25 @@ const PID: i64 = 70;
 /// The names of spans with their targets.
 const NAMES: [(&str, &str); 2] = [("svc", "order"), ("svc::db", "query")];
 
-fn number(name: &str, size: u8) -> Field {
-    let class = FieldClass::Integer { size, signed: false, base: 10 };
-    Field { name: name.to_owned(), class }
-}
-
 fn string(name: &str) -> Field {
-    Field { name: name.to_owned(), class: FieldClass::String }
+    field(name, FieldClass::String)
 }
 
 fn class(id: u64, name: &str, fields: Vec<Field>) -> EventClass {
-    let (name, location) = (name.to_owned(), "src/main.rs:71".to_owned());
-    EventClass { id, name, level: 3, format: String::new(), location, fields }
+    let location = "src/main.rs:71".to_owned();
+    EventClass { level: 3, location, ..support::class(id, name, fields) }
 }
 
 /// A session with streams of two CPUs and these events. Their threads are 77.
 fn session(events: Vec<EventClass>) -> Memory {
-    let thread = Field {
-        name: "vtid".to_owned(),
-        class: FieldClass::Integer { size: 4, signed: true, base: 10 },
-    };
-    let clock = Clock {
-        name: "monotonic".to_owned(),
-        description: String::new(),
-        frequency: 1_000_000_000,
-        offset_seconds: 1_795_000_000,
-        offset_ticks: 0,
-        absolute: true,
-    };
-    let env = [
+    let main = channel(0, "main", vec![signed("vtid", 4)], events);
+    let mut memory = Memory::new(1_795_000_000, vec![main], &[(0, 0), (0, 1)]);
+    memory.schema.env = [
         ("tracer_name".to_owned(), EnvValue::Text("lastwords".to_owned())),
         ("vpid".to_owned(), EnvValue::Integer(PID)),
-    ];
-    let schema = Schema {
-        uuid: *b"0123456789abcdef",
-        name: "session".to_owned(),
-        byte_order: ByteOrder::Little,
-        env: env.into(),
-        clock,
-        channels: vec![Channel { id: 0, name: "main".to_owned(), contexts: vec![thread], events }],
-    };
-    let stream = |cpu: u32| Stream { channel: 0, instance: cpu.into(), cpu: Some(cpu) };
-    Memory {
-        schema,
-        streams: vec![stream(0), stream(1)],
-        packets: vec![Vec::new(), Vec::new()],
-        evidence: Evidence::default(),
-    }
+    ]
+    .into();
+    memory
 }
 
 /// The events of two streams, as bytes.
@@ -259,12 +229,13 @@ fn chains_are_those_that_can_be_known() {
 /// The classes of the events of [`Step`]s: one for events in spans, and for each name one for each
 /// change of a span.
 fn classes() -> Vec<EventClass> {
-    let with_ids = |fields: Vec<Field>| [fields, vec![number("span_id", 8)]].concat();
-    let mut events = vec![class(0, "app:work", with_ids(vec![number("n", 4), string("span")]))];
+    let with_ids = |fields: Vec<Field>| [fields, vec![unsigned("span_id", 8)]].concat();
+    let mut events = vec![class(0, "app:work", with_ids(vec![unsigned("n", 4), string("span")]))];
     for (at, (target, name)) in (0..).zip(NAMES) {
-        let fields = [with_ids(vec![number("n", 4), string("text")]), vec![number("parent_id", 8)]];
+        let fields =
+            [with_ids(vec![unsigned("n", 4), string("text")]), vec![unsigned("parent_id", 8)]];
         events.push(class(1 + at, &format!("span:new {target}::{name}"), fields.concat()));
-        let later = with_ids(vec![number("later", 4)]);
+        let later = with_ids(vec![unsigned("later", 4)]);
         events.push(class(3 + at, &format!("span:record {target}::{name}"), later));
         events.push(class(5 + at, &format!("span:close {target}::{name}"), with_ids(Vec::new())));
     }
@@ -414,19 +385,18 @@ fn a_text_that_is_cut_is_completed_from_the_opening() {
 #[test]
 fn messages_targets_and_backtraces() {
     let addresses = FieldClass::Integer { size: 8, signed: false, base: 16 };
-    let backtrace =
-        Field { name: "backtrace".to_owned(), class: FieldClass::Sequence(Box::new(addresses)) };
-    let span = || vec![string("span"), number("span_id", 8)];
+    let backtrace = field("backtrace", FieldClass::Sequence(Box::new(addresses)));
+    let span = || vec![string("span"), unsigned("span_id", 8)];
     let events = vec![
         class(
             0,
             "orders:main.rs:71",
-            [vec![string("message"), number("amount", 4)], span()].concat(),
+            [vec![string("message"), unsigned("amount", 4)], span()].concat(),
         ),
         class(1, "orders:paid", [vec![string("message")], span()].concat()),
         class(2, "crash:panic", vec![string("message"), string("location"), backtrace]),
         class(3, "orders:main.rs:72", vec![string("message")]),
-        class(4, "orders:flat", vec![number("span_id", 8)]),
+        class(4, "orders:flat", vec![unsigned("span_id", 8)]),
     ];
     let mut written = Written::new();
     let id = 7u64.to_le_bytes();

@@ -4,8 +4,7 @@
 mod data;
 
 use crate::support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
-use crate::support::{HEADER, Memory, committed, read};
-use lastwords_bytes::ByteOrder;
+use crate::support::{HEADER, Memory, channel, class, committed, field, read, signed, unsigned};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_ctf::write::{self as ctf, Options};
@@ -16,10 +15,8 @@ use lastwords_render::select::Selection;
 use lastwords_render::text::{self, Style, Zone};
 use lastwords_render::{Error, Totals};
 use lastwords_testkit::random::Random;
-use lastwords_trace::clock::Clock;
-use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
-use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
-use lastwords_trace::source::Stream;
+use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
+use lastwords_trace::schema::{EnvValue, EventClass, FieldClass};
 use std::os::unix::fs::PermissionsExt;
 
 const COUNTED: Options = Options { version: Version::V1_8, count_events: true };
@@ -27,42 +24,18 @@ const COUNTED: Options = Options { version: Version::V1_8, count_events: true };
 /// Returns a trace with one channel, streams of CPUs 0 and 1, and an event class with a number and
 /// a text.
 fn memory() -> Memory {
-    let field = |name: &str, class| Field { name: name.to_owned(), class };
-    let number = FieldClass::Integer { size: 4, signed: false, base: 10 };
-    let class = |id, name: &str, format: &str| EventClass {
-        id,
-        name: name.to_owned(),
+    let one = |id, name: &str, format: &str| EventClass {
         level: 2,
         format: format.to_owned(),
-        location: "demo.rs:7".to_owned(),
-        fields: vec![field("n", number.clone()), field("text", FieldClass::String)],
+        ..class(id, name, vec![unsigned("n", 4), field("text", FieldClass::String)])
     };
-    let thread = vec![
-        field("procname", FieldClass::Text { size: 8 }),
-        field("vtid", FieldClass::Integer { size: 4, signed: true, base: 10 }),
-    ];
-    let events = vec![class(0, "app:one", ""), class(1, "app:mark", "number {} is {{{}}}")];
-    let channel = Channel { id: 0, name: "main".to_owned(), contexts: thread, events };
-    let clock = Clock {
-        name: "monotonic".to_owned(),
-        description: "CLOCK_MONOTONIC".to_owned(),
-        frequency: 1_000_000_000,
-        offset_seconds: 1_795_000_000,
-        offset_ticks: 0,
-        absolute: true,
-    };
-    let env = [("hostname".to_owned(), EnvValue::Text("box".to_owned()))].into();
-    let schema = Schema {
-        uuid: *b"0123456789abcdef",
-        name: "session".to_owned(),
-        byte_order: ByteOrder::Little,
-        env,
-        clock,
-        channels: vec![channel],
-    };
-    let streams =
-        (0..2).map(|cpu| Stream { channel: 0, instance: u64::from(cpu), cpu: Some(cpu) }).collect();
-    Memory { schema, streams, packets: vec![Vec::new(), Vec::new()], evidence: Evidence::default() }
+    let thread = vec![field("procname", FieldClass::Text { size: 8 }), signed("vtid", 4)];
+    let events = vec![one(0, "app:one", ""), one(1, "app:mark", "number {} is {{{}}}")];
+    let main = channel(0, "main", thread, events);
+    let mut memory = Memory::new(1_795_000_000, vec![main], &[(0, 0), (0, 1)]);
+    memory.schema.clock.description = "CLOCK_MONOTONIC".to_owned();
+    memory.schema.env = [("hostname".to_owned(), EnvValue::Text("box".to_owned()))].into();
+    memory
 }
 
 /// Appends an event with a full header.
@@ -154,18 +127,14 @@ fn perfetto_says_what_is_missing_behind_the_last_packets() {
 #[test]
 fn perfetto_draws_spans_of_each_process() {
     let mut memory = memory();
-    let number = |name: &str, size| Field {
-        name: name.into(),
-        class: FieldClass::Integer { size, signed: false, base: 10 },
-    };
-    memory.schema.channels[0].contexts = vec![number("vpid", 4), number("vtid", 4)];
+    memory.schema.channels[0].contexts = vec![unsigned("vpid", 4), unsigned("vtid", 4)];
     for (event, name) in memory.schema.channels[0]
         .events
         .iter_mut()
         .zip(["span:new svc::work", "span:close svc::work"])
     {
         event.name = name.into();
-        event.fields = vec![number("span_id", 8)];
+        event.fields = vec![unsigned("span_id", 8)];
     }
     let mut bytes = vec![0; HEADER];
     for (clock, id, pid) in [(100u64, 0u16, 7u32), (200, 0, 8), (300, 1, 8), (400, 1, 7)] {
@@ -289,7 +258,7 @@ fn files_are_private_and_nothing_is_overwritten() {
 fn a_class_that_ctf_cannot_express_is_an_error() {
     let mut memory = memory();
     let texts = FieldClass::Sequence(Box::new(FieldClass::String));
-    memory.schema.channels[0].events[0].fields.push(Field { name: "bad".to_owned(), class: texts });
+    memory.schema.channels[0].events[0].fields.push(field("bad", texts));
     let folder = Folder::new();
     for version in [Version::V1_8, Version::V2] {
         let error = ctf::write(
@@ -364,9 +333,9 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
                 ..class.clone()
             })
             .collect();
-        memory.streams =
-            (0..5).map(|cpu| Stream { channel: 0, instance: cpu.into(), cpu: Some(cpu) }).collect();
-        memory.packets = vec![Vec::new(); 5];
+        let cpus = [0, 1, 2, 3, 4].map(|cpu| (0, cpu));
+        Memory { streams: memory.streams, packets: memory.packets, .. } =
+            Memory::new(0, Vec::new(), &cpus);
         let threads: Vec<i32> = (0..20).map(|_| rng.bits() as i32 >> rng.below(32)).collect();
         let mut names = std::collections::BTreeMap::new();
         for thread in threads.iter().filter(|thread| **thread % 3 != 0) {

@@ -13,9 +13,11 @@ pub mod tools;
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::Trace;
+use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Evidence, Verdict};
-use lastwords_trace::schema::Schema;
+use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::{Foretold, PacketInfo, PacketReader, Source, Stream};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,6 +44,58 @@ impl Source for Memory {
     fn evidence(&self) -> &Evidence {
         &self.evidence
     }
+}
+
+impl Memory {
+    /// A little-endian trace without packets, whose clock counts nanoseconds from `offset_seconds`
+    /// on. Each stream is of a channel and a CPU.
+    pub fn new(offset_seconds: i64, channels: Vec<Channel>, streams: &[(usize, u32)]) -> Self {
+        let clock = Clock {
+            name: "monotonic".to_owned(),
+            frequency: 1_000_000_000,
+            offset_seconds,
+            absolute: true,
+            ..Clock::default()
+        };
+        let schema = Schema {
+            uuid: *b"0123456789abcdef",
+            name: "session".to_owned(),
+            byte_order: ByteOrder::Little,
+            env: BTreeMap::new(),
+            clock,
+            channels,
+        };
+        let of = |(channel, cpu): &(usize, u32)| Stream {
+            channel: *channel,
+            instance: (*cpu).into(),
+            cpu: Some(*cpu),
+        };
+        let (streams, packets) =
+            (streams.iter().map(of).collect(), vec![Vec::new(); streams.len()]);
+        Self { schema, streams, packets, evidence: Evidence::default() }
+    }
+}
+
+pub fn field(name: &str, class: FieldClass) -> Field {
+    Field { name: name.to_owned(), class }
+}
+
+/// A number of so many bytes.
+pub fn unsigned(name: &str, size: u8) -> Field {
+    field(name, FieldClass::Integer { size, signed: false, base: 10 })
+}
+
+pub fn signed(name: &str, size: u8) -> Field {
+    field(name, FieldClass::Integer { size, signed: true, base: 10 })
+}
+
+pub fn class(id: u64, name: &str, fields: Vec<Field>) -> EventClass {
+    let (name, location) = (name.to_owned(), "demo.rs:7".to_owned());
+    EventClass { id, name, level: 1, format: String::new(), location, fields }
+}
+
+pub fn channel(id: u32, name: &str, contexts: Vec<Field>, events: Vec<EventClass>) -> Channel {
+    Channel { id, name: name.to_owned(), contexts, events }
 }
 
 struct Reader<'a> {

@@ -1,19 +1,17 @@
 //! What programs read: JSON lines, and the account.
 
 use super::*;
+use lastwords_testkit::text::Text as _;
 
 #[test]
 fn json_lines_have_the_values_of_the_events() {
     let mut memory = memory();
     let fields = &mut memory.schema.channels[0].events[0].fields;
-    fields.push(Field { name: "n".to_owned(), class: FieldClass::Float { size: 8 } });
-    fields.push(Field { name: "flag".to_owned(), class: FieldClass::Bool });
+    fields.push(field("n", FieldClass::Float { size: 8 }));
+    fields.push(field("flag", FieldClass::Bool));
     let labels = vec![(-1, "GONE".to_owned()), (2, "RUNNING".to_owned())];
-    fields.push(Field {
-        name: "state".to_owned(),
-        class: FieldClass::Enum { size: 1, signed: true, labels },
-    });
-    fields.push(Field { name: "raw".to_owned(), class: FieldClass::Bytes });
+    fields.push(field("state", FieldClass::Enum { size: 1, signed: true, labels }));
+    fields.push(field("raw", FieldClass::Bytes));
     let mut bytes = vec![0; HEADER];
     event(&mut bytes, 0, 1_000_000_001, u32::MAX, b"a\"b\xff\n");
     bytes.extend(f64::NAN.to_le_bytes());
@@ -83,17 +81,13 @@ fn evidence_as_text_and_data() {
     assert_eq!(report["verdicts"]["torn"], 1);
     assert_eq!(report["streams"][1]["gaps"][0]["cause"], "discarded");
     assert_eq!(report["gaps"][0]["events"], serde_json::Value::Null);
-    assert!(
-        ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8)
-            .expect("TSDL")
-            .contains("lost_events = 40;")
-    );
+    ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8)
+        .expect("TSDL")
+        .has("lost_events = 40;");
     // If the size of some gaps is unknown, the text says that there are losses.
-    assert!(
-        ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8)
-            .expect("TSDL")
-            .contains("losses = 1;")
-    );
+    ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8)
+        .expect("TSDL")
+        .has("losses = 1;");
     // A session that has lost its name is named by its UUID.
     memory.schema.name.clear();
     let mut out = Vec::new();
