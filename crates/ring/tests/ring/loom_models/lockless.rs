@@ -131,33 +131,24 @@ pub(crate) fn pass_over_the_living() {
 /// there if all its bytes were. Bytes that the dead one announced without reserving are never taken
 /// for a hole.
 pub(crate) fn death_at(point: Point) {
-    model(&format!("death_at {point:?}"), move || {
-        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
-        world.record(1, 0, SMALL).expect("room");
-        let other = spawn(&world, 2, 0, Fate::Dies(point, 0), |w| {
-            let _ = w.record(2, 0, SMALL);
-        });
-        world.record(1, 1, SMALL).expect("room");
-        let survived = other.join().expect("no panic");
-        world.record(1, 2, SMALL).expect("room");
-        let found = world.read(0, 0);
-        assert_eq!(found.thread(1), [0, 1, 2]);
-        assert!(found.holes <= 1 && found.thread(2).len() + found.holes <= 1, "{found:?}");
-        assert!(!survived || found.thread(2) == [0]);
-    });
+    death("death_at", SMALL, point);
 }
 
 /// A recorder dies at any point while it is leaving a sub-buffer for the next.
 pub(crate) fn death_in_switch_at(point: Point) {
-    model(&format!("death_in_switch_at {point:?}"), move || {
+    death("death_in_switch_at", LARGE, point);
+}
+
+fn death(name: &str, size: usize, point: Point) {
+    model(&format!("{name} {point:?}"), move || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
-        world.record(1, 0, LARGE).expect("room");
-        let other = spawn(&world, 2, 0, Fate::Dies(point, 0), |w| {
-            let _ = w.record(2, 0, LARGE);
+        world.record(1, 0, size).expect("room");
+        let other = spawn(&world, 2, 0, Fate::Dies(point, 0), move |w| {
+            let _ = w.record(2, 0, size);
         });
-        world.record(1, 1, LARGE).expect("room");
+        world.record(1, 1, size).expect("room");
         let survived = other.join().expect("no panic");
-        world.record(1, 2, LARGE).expect("room");
+        world.record(1, 2, size).expect("room");
         let found = world.read(0, 0);
         assert_eq!(found.thread(1), [0, 1, 2]);
         assert!(found.holes <= 1 && found.thread(2).len() + found.holes <= 1, "{found:?}");
