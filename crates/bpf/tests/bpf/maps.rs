@@ -4,6 +4,7 @@ use crate::made::{Made, PER_CPU};
 use lastwords_bpf::{Bpf, Content, Value};
 use lastwords_testkit::btf::Writer;
 use lastwords_testkit::random::Random;
+use lastwords_testkit::text::Text as _;
 use lastwords_trace::evidence::{Cause, Gap};
 
 /// Returns the lines of all maps and programs, and the gaps.
@@ -90,11 +91,7 @@ fn variables_of_a_program() {
     made.memory.put_u32(map + 64, 8);
     made.memory.put(map + 80, &[5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
     made.give_types(map, &w.finish(&[]), 0, section);
-    assert!(
-        text(&made.finished()).0.ends_with("  0: {one=5, two=-1}\n"),
-        "{}",
-        text(&made.finished()).0
-    );
+    text(&made.finished()).0.ends("  0: {one=5, two=-1}\n");
 }
 
 #[test]
@@ -110,7 +107,7 @@ fn values_of_each_cpu() {
     let (text, gaps) = text(&made.finished());
     assert!(gaps.is_empty(), "{gaps:?}");
     let expected = "  0: 0000000000000000\n  1 CPU 0: 0a00000000000000\n  1 CPU 1: 0b00000000000000\n  2: 0000000000000000\n";
-    assert!(text.ends_with(expected), "{text}");
+    text.ends(expected);
 }
 
 /// A table of four buckets: (bucket, key, value).

@@ -1,3 +1,4 @@
+use lastwords_testkit::text::Text as _;
 use std::sync::Arc;
 
 use crate::{CpuRing, Latency, Stats, SubBufferInfo, Tracing};
@@ -57,7 +58,7 @@ fn the_begin_of_a_cpu_is_marked_from_the_third_event_on() {
         let lanes = vec![vec![page(&times, None)], vec![page(&[(1_000_009_000, wake(8))], None)]];
         let out = body(&tracing(ring(lanes, stats(before, 10)), empty()));
         assert_eq!(out.contains("##### CPU 1 buffer started ####"), is_marked, "{before}: {out}");
-        assert!(!out.contains("CPU 0"), "{out}");
+        out.lacks("CPU 0");
     }
 }
 
@@ -129,11 +130,10 @@ fn other_forms() {
     let tracing = two_cpus();
     let form = |style| text(&tracing, &Options { style, no_header: true, ..chosen(on_cpu(1)) }).0;
     assert_eq!(form(Style::Raw), "8 1 1000000500 type: 300\n7 1 1000004000 type: 301\n");
-    assert!(form(Style::Fields).starts_with(
-        "           <...>-8       [001] d..11     1.000001: wake: comm=init pid=0x9 (9)\n"
-    ));
+    form(Style::Fields)
+        .starts("           <...>-8       [001] d..11     1.000001: wake: comm=init pid=0x9 (9)\n");
     let help = text(&tracing, &chosen(Choice { snapshot: true, ..Choice::default() })).0;
-    assert!(help.starts_with("# tracer: nop\n#\n#\n# * Snapshot is freed *\n#\n"));
+    help.starts("# tracer: nop\n#\n#\n# * Snapshot is freed *\n#\n");
 }
 
 /// The kernel's own lines (6.18), of an event of 8 bytes that has no text in these forms: `00000b45
@@ -164,18 +164,13 @@ fn numbers_in_bytes() {
 fn options_of_the_array() {
     let mut tracing = two_cpus();
     tracing.arrays[0].options.get_or_insert_default().push("record-tgid".into());
-    assert!(
-        body(&tracing)
-            .starts_with("          worker-7       (      5) [000] d..11     1.000000: wake")
-    );
+    body(&tracing).starts("          worker-7       (      5) [000] d..11     1.000000: wake");
     tracing.arrays[0].options = Some(vec!["context-info".into(), "latency-format".into()]);
-    assert!(
-        body(&tracing).starts_with("  worker-7         0d..11 1000000us : wake: comm=init pid=9\n")
-    );
+    body(&tracing).starts("  worker-7         0d..11 1000000us : wake: comm=init pid=9\n");
     tracing.arrays[0].options.get_or_insert_default().push("verbose".into());
-    assert!(body(&tracing).starts_with(
-        "          worker       7   0 1 00000001 00000000 [000f4240] 1000.000ms (+0.000ms): wake"
-    ));
+    body(&tracing).starts(
+        "          worker       7   0 1 00000001 00000000 [000f4240] 1000.000ms (+0.000ms): wake",
+    );
 }
 
 /// A ring that was reset at a time, and whose tracer measures latencies.
@@ -225,13 +220,10 @@ fn the_latency_format_begins_with_the_longest() {
     let ring = tracing.arrays[0].live.clone();
     tracing.arrays[0].live = Arc::new(Told { ring, since: 0, latency });
     let (out, _) = text(&tracing, &Options::default());
-    assert!(out.contains("# latency: 12 us, #10/30, CPU#1 | (M:"), "{out}");
-    assert!(
-        out.contains("#    | task: worker-7 (uid:1000 nice:-5 policy:1 rt_prio:50)\n"),
-        "{out}"
-    );
+    out.has("# latency: 12 us, #10/30, CPU#1 | (M:");
+    out.has("#    | task: worker-7 (uid:1000 nice:-5 policy:1 rt_prio:50)\n");
     let section = "#  => started at: do_work\n#  => ended at:   __irqentry_text_start\n#\n#\n";
-    assert!(out.contains(&format!("#    -----------------\n{section}")), "{out}");
+    out.has(&format!("#    -----------------\n{section}"));
 }
 
 #[test]
@@ -262,13 +254,13 @@ fn entries_of_ftrace() {
         "Unknown type 77",
     ];
     assert_eq!(texts, expected);
-    assert!(body(&tracing).contains("<stack trace>\n => start_work\n => 0x00000005\n"));
+    body(&tracing).has("<stack trace>\n => start_work\n => 0x00000005\n");
     tracing.arrays[0]
         .options
         .get_or_insert_default()
         .extend(["sym-offset".to_owned(), "sym-addr".to_owned()]);
-    assert!(body(&tracing).contains("do_work+0x4/0x100 <ffffffff81000104>: hello\n"));
-    assert!(body(&tracing).contains("<-probe+0x10/0x100 [gadget] <ffffffffc0000010>\n"));
+    body(&tracing).has("do_work+0x4/0x100 <ffffffff81000104>: hello\n");
+    body(&tracing).has("<-probe+0x10/0x100 [gadget] <ffffffffc0000010>\n");
 }
 
 fn entry(pid: u32, function: u64, depth: u64) -> Vec<u8> {
@@ -317,11 +309,8 @@ fn function_graph() {
     tracing.arrays[0].tracer_options =
         vec!["funcgraph-abstime".into(), "funcgraph-proc".into(), "funcgraph-tail".into()];
     let out = text(&tracing, &Options::default()).0;
-    assert!(
-        out.contains("#     TIME         TASK/PID                      FUNCTION CALLS\n"),
-        "{out}"
-    );
-    assert!(out.contains("    0.000250 |     worker-7    | } /* start_work */\n"), "{out}");
+    out.has("#     TIME         TASK/PID                      FUNCTION CALLS\n");
+    out.has("    0.000250 |     worker-7    | } /* start_work */\n");
     // Exit events with another name than the kernel's are ordinary events, and each entry is shown
     // once.
     tracing

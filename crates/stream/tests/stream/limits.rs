@@ -3,6 +3,7 @@
 
 use crate::support::{LIMITS, LONG, Running, files, frame};
 use lastwords_stream::{Address, Limits, Receiver, Told};
+use lastwords_testkit::text::Text as _;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt as _;
@@ -85,7 +86,7 @@ fn held_connections_keep_no_stream_out() {
         }
         assert!(begun.elapsed() < LONG, "{answer}");
     };
-    assert!(saved.contains(r#"{"bytes":0}"#), "{saved}");
+    saved.has(r#"{"bytes":0}"#);
     drop(held);
     drop(running.stop());
 }
@@ -96,8 +97,8 @@ fn a_sender_that_does_not_say_who_it_is_or_what_it_sends_is_refused() {
     let head = Duration::from_millis(500);
     let running = Running::new(&folder.path().join("in"), Limits { head, ..LIMITS });
     let mut silent = running.connect();
-    assert!(answers(&mut silent).contains("--head-timeout"));
-    assert!(why(running.over()).contains("--head-timeout"));
+    answers(&mut silent).has("--head-timeout");
+    why(running.over()).has("--head-timeout");
     // It drips, so that the time without a byte is never up.
     let mut dripping = running.connect();
     dripping.write_all(&hello()).unwrap();
@@ -112,13 +113,13 @@ fn a_sender_that_does_not_say_who_it_is_or_what_it_sends_is_refused() {
             said.extend_from_slice(&some[..read]);
         }
     }
-    assert!(why(running.over()).contains("--head-timeout"));
+    why(running.over()).has("--head-timeout");
     // A stream that is described has no deadline.
     let mut alive = running.connect();
     alive.write_all(&described()).unwrap();
     std::thread::sleep(head * 8);
     alive.write_all(&end()).unwrap();
-    assert!(answers(&mut alive).contains(r#"{"bytes":0}"#));
+    answers(&mut alive).has(r#"{"bytes":0}"#);
     drop(running.stop());
     assert!(files(&folder.path().join("in")).iter().all(|name| !name.ends_with(".stream")));
 }
@@ -130,18 +131,18 @@ fn a_peer_has_so_many_files_and_bytes() {
     let running = Running::new(&target, Limits { peer_files: 10, ..LIMITS });
     let heads: Vec<u8> = (0..1000).flat_map(|ring| frame(9, ring, &head(128))).collect();
     let said = running.send(&[described(), heads, end()].concat());
-    assert!(String::from_utf8_lossy(&said).contains("--max-peer-files"));
+    String::from_utf8_lossy(&said).has("--max-peer-files");
     let Told::SavedSession(session) = running.over() else { panic!("what came is saved") };
     assert_eq!(files(&session.path).iter().filter(|name| name.starts_with("stream-")).count(), 9);
     // The next stream of the peer gets none.
-    assert!(String::from_utf8_lossy(&running.send(&described())).contains("--max-peer-files"));
-    assert!(why(running.over()).contains("--max-peer-files"));
+    String::from_utf8_lossy(&running.send(&described())).has("--max-peer-files");
+    why(running.over()).has("--max-peer-files");
     drop(running.stop());
     let running = Running::new(&target, Limits { peer_bytes: 50_000, ..LIMITS });
     let packets: Vec<u8> = (0..1000).flat_map(|number| packet(0, number, &[7; 4096])).collect();
     let said = running.send(&[described(), frame(9, 0, &head(4096)), packets, end()].concat());
-    assert!(String::from_utf8_lossy(&said).contains("--max-peer-bytes"));
-    assert!(why(running.over()).contains("--max-peer-bytes"));
+    String::from_utf8_lossy(&said).has("--max-peer-bytes");
+    why(running.over()).has("--max-peer-bytes");
     drop(running.stop());
     assert!(stored(&target) < 400_000, "{}", stored(&target));
 }
@@ -161,8 +162,8 @@ fn a_packet_after_a_shorter_one_ends_the_stream() {
     let running = Running::new(&folder.path().join("in"), LIMITS);
     let packets: Vec<u8> = (0..100).flat_map(|number| packet(0, number, &[7])).collect();
     let said = running.send(&[described(), frame(9, 0, &head(128)), packets, end()].concat());
-    assert!(String::from_utf8_lossy(&said).contains("after one that is shorter"));
-    assert!(why(running.over()).contains("after one that is shorter"));
+    String::from_utf8_lossy(&said).has("after one that is shorter");
+    why(running.over()).has("after one that is shorter");
     drop(running.stop());
 }
 
@@ -172,13 +173,10 @@ fn an_address_that_other_machines_reach_is_refused() {
     let target = folder.path().join("in");
     for text in ["tcp:0.0.0.0:0", "tcp:[::]:0", "tcp:192.0.2.1:0", "tcp:[::ffff:192.0.2.1]:0"] {
         let address: Address = text.parse().unwrap();
-        let error = format!("{:#}", Receiver::new(&address, &target, LIMITS).unwrap_err());
-        assert!(
-            error.contains("--trust-network")
-                && error.contains("ssh")
-                && error.contains("WireGuard"),
-            "{error}"
-        );
+        format!("{:#}", Receiver::new(&address, &target, LIMITS).unwrap_err())
+            .has("--trust-network")
+            .has("ssh")
+            .has("WireGuard");
         assert!(!target.exists());
     }
     let unix = format!("unix:{}", folder.path().join("socket").display());

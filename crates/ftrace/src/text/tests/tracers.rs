@@ -73,7 +73,7 @@ UNMAP 1.000005 3 0x0 0
 map what?
 ";
     assert_eq!(body(&traced("mmiotrace", &events)), expected);
-    assert!(body(&traced("nop", &events)).contains(": Unknown type 14\n"));
+    body(&traced("nop", &events)).has(": Unknown type 14\n");
 }
 
 /// The texts are those of `seq_print_user_ip` (`trace_output.c`).
@@ -114,11 +114,8 @@ fn branches() {
     let rest = [&12u32.to_le_bytes()[..], &name("do_work", 31), &name("work.c", 21), &[1]].concat();
     let out =
         text(&traced("branch", &[(1_000, payload(BRANCH, 0, 0, 7, &rest))]), &Options::default()).0;
-    assert!(
-        out.starts_with("# tracer: branch\n#\n#           TASK-PID    CPU#    TIMESTAMP  CORRECT"),
-        "{out}"
-    );
-    assert!(out.ends_with(": [  ok  ] do_work:work.c:12\n"), "{out}");
+    out.starts("# tracer: branch\n#\n#           TASK-PID    CPU#    TIMESTAMP  CORRECT");
+    out.ends(": [  ok  ] do_work:work.c:12\n");
 }
 
 fn of_block(sector: u64, [bytes, action]: [u32; 2], error: u16, data: &[u8]) -> Vec<u8> {
@@ -174,7 +171,7 @@ fn block_requests() {
     let out = text(&machine, &Options::default()).0;
     let begin = "# tracer: blk\n#\n# DEV   CPU TIMESTAMP     PID ACT FLG\n#  |     |     |           |   |   |\n";
     let first = "  8,17   0     0.000001000     7  Q  WS 64 + 8 [worker]\n";
-    assert!(out.starts_with(&format!("{begin}{first}")), "{out}");
+    out.starts(&format!("{begin}{first}"));
 }
 
 /// The bytes are those of `blk_trace_event_print_binary` (`blktrace.c`), also of an entry of Linux
@@ -228,14 +225,9 @@ fn tracers_of_latencies_show_their_longest_section() {
     let out = text(&machine, &Options::default()).0;
     let columns =
         "#   REL TIME      CPU  TASK/PID       ||||     DURATION                  FUNCTION CALLS\n";
-    assert!(out.contains("# wakeup_rt latency trace v1.1.5 on 6.12.0\n"), "{out}");
-    assert!(out.contains(columns), "{out}");
-    assert!(
-        out.contains(
-            "     5002 us |   0)    worker-7    |  ..... |   1.234 us    |    do_work();\n"
-        ),
-        "{out}"
-    );
+    out.has("# wakeup_rt latency trace v1.1.5 on 6.12.0\n");
+    out.has(columns);
+    out.has("     5002 us |   0)    worker-7    |  ..... |   1.234 us    |    do_work();\n");
 }
 
 fn reset_at(ring: &Arc<dyn Ring>, since: u64) -> Arc<dyn Ring> {
@@ -249,11 +241,11 @@ fn events_older_than_the_reset_are_not_counted() {
     let out = text(&machine, &Options::default()).0;
     // 5 and 10 events of the CPUs were overwritten; one event of the first CPU is older than the
     // reset.
-    assert!(out.contains("# entries-in-buffer/entries-written: 9/19   #P:2\n"), "{out}");
+    out.has("# entries-in-buffer/entries-written: 9/19   #P:2\n");
     machine.arrays[0].live = reset_at(&machine.arrays[0].live, 1_000_002_000);
     let out = text(&machine, &Options::default()).0;
-    assert!(out.contains("# entries-in-buffer/entries-written: 7/7   #P:2\n"), "{out}");
-    assert!(!out.contains("buffer started"), "{out}");
+    out.has("# entries-in-buffer/entries-written: 7/7   #P:2\n");
+    out.lacks("buffer started");
 }
 
 #[test]
@@ -294,10 +286,8 @@ fn columns_of_noise() {
         machine.uname = uname.into();
         text(&machine, &Options::default()).0
     };
-    assert!(header("osnoise", "").contains("NOISE  %% OF CPU  NOISE"));
-    assert!(
-        header("osnoise", "SMP PREEMPT_RT")
-            .contains("#                              |||| / _--=> preempt-lazy-depth\n")
-    );
-    assert!(header("timerlat", "SMP PREEMPT_RT").contains("CPU# |||||||   TIMESTAMP    ID"));
+    header("osnoise", "").has("NOISE  %% OF CPU  NOISE");
+    header("osnoise", "SMP PREEMPT_RT")
+        .has("#                              |||| / _--=> preempt-lazy-depth\n");
+    header("timerlat", "SMP PREEMPT_RT").has("CPU# |||||||   TIMESTAMP    ID");
 }

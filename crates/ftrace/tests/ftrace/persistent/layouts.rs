@@ -1,7 +1,7 @@
 //! Layouts that no kernel has, with the types that describe them: the events are those that the
 //! known layouts give. Damaged types invent nothing.
 
-use super::made::{Event, Made, Random, events, image, make_of, read, read_by};
+use super::made::{Event, Made, Random, events, has, image, in_order, make_of, read, read_by};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ftrace::Ring;
 use lastwords_ftrace::persistent::{self, Members};
@@ -45,10 +45,7 @@ fn types_of_known_kernels_give_the_known_layouts() {
             let made = make_of(&layout, seed);
             let region = read(&made.bytes).unwrap();
             assert_eq!(region.layout, members);
-            assert!(
-                events(&region).into_iter().collect::<BTreeSet<_>>() == made.events,
-                "{form:?} {word} {is_big} {seed}"
-            );
+            has(&region, &made.events, format_args!("{form:?} {word} {is_big} {seed}"));
         }
     }
 }
@@ -70,7 +67,7 @@ fn invented_layouts_are_read_by_their_types() {
             .unwrap_or_else(|why| panic!("{seed}: {why}: {layout:?}"));
         assert_eq!(region.layout, members, "{seed}");
         let found = events(&region);
-        assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{seed}");
+        in_order(&found, format_args!("{seed}"));
         assert_eq!(found.len(), made.events.len(), "{seed}: {layout:?}");
         assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{seed}: {layout:?}");
         let evidence = region.evidence();
@@ -122,7 +119,7 @@ fn regions_of_invented_layouts_are_found_in_memory() {
         for (place, truth) in expected {
             let len = place.end - place.start;
             let region = persistent::read(&image, place.start, len, &[members], &budget).unwrap();
-            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == truth, "{seed}");
+            has(&region, &truth, format_args!("{seed}"));
         }
     }
 }
@@ -149,13 +146,7 @@ fn damage_in_an_invented_layout_costs_nothing() {
         };
         made.bytes[damaged.0..damaged.0 + damaged.1].fill(0xf1);
         let region = read_by(&made.bytes, &[members]).unwrap_or_else(|why| panic!("{seed}: {why}"));
-        let found: BTreeSet<Event> = events(&region).into_iter().collect();
-        assert!(
-            found == made.events,
-            "{seed}: {} of {}, {damaged:?}",
-            found.len(),
-            made.events.len()
-        );
+        has(&region, &made.events, format_args!("{seed} {damaged:?}"));
         assert!(!region.evidence().notes.is_empty(), "{seed}");
     }
 }
@@ -168,7 +159,7 @@ fn members_of_a_newer_kernel_are_passed_over() {
     for seed in 0..20 {
         let made = make_of(&layout, seed);
         let region = read_by(&made.bytes, &[members]).unwrap();
-        assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{seed}");
+        has(&region, &made.events, format_args!("{seed}"));
         assert!(region.evidence().notes.is_empty(), "{seed}");
     }
 }
@@ -193,7 +184,7 @@ fn a_scratch_area_without_a_clock_is_told_by_types_alone() {
         let (right, bare) = (read_by(&made.bytes, &[types]).unwrap(), read(&made.bytes).unwrap());
         let other = read_by(&of_known.bytes, &[types]).unwrap();
         for (region, truth) in [(&right, &made), (&bare, &made), (&other, &of_known)] {
-            assert!(events(region).into_iter().collect::<BTreeSet<_>>() == truth.events, "{seed}");
+            has(region, &truth.events, format_args!("{seed}"));
         }
         assert_eq!((right.layout, other.layout.is_known()), (types, true), "{seed}");
         assert_eq!(

@@ -10,6 +10,7 @@ use lastwords_testkit::layouts::Layout;
 use lastwords_testkit::persistent::{Boot, Cpu, SIZE, put, region_of};
 pub(crate) use lastwords_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// A CPU, a time and a payload.
@@ -125,6 +126,20 @@ pub(crate) fn make_of(layout: &Layout, seed: u64) -> Made {
     let made = region_of(layout, &Boot { text: 0xffff_ffff_8120_0000, clock: 7, modules }, &rings);
     let events = pages.values().flatten().cloned().collect();
     Made { bytes: made.bytes, events, pages, order: chains, places: made.places, count }
+}
+
+/// Fails unless the region has these events and no others.
+#[track_caller]
+pub(crate) fn has(region: &Region, expected: &BTreeSet<Event>, context: impl Display) {
+    let found: BTreeSet<Event> = events(region).into_iter().collect();
+    assert!(found == *expected, "{context}: {} of {}", found.len(), expected.len());
+}
+
+/// Fails unless the events of each CPU are in the order of their times.
+#[track_caller]
+pub(crate) fn in_order(found: &[Event], context: impl Display) {
+    let is_in_order = |two: &[Event]| two[0].0 < two[1].0 || two[0].1 <= two[1].1;
+    assert!(found.windows(2).all(is_in_order), "{context}");
 }
 
 pub(crate) fn image(bytes: &[u8]) -> Arc<dyn Image> {

@@ -12,7 +12,7 @@ use lastwords_ftrace::persistent;
 use lastwords_image::unwatched;
 use lastwords_testkit::form::Form;
 use lastwords_testkit::persistent::{Boot, Cpu, SIZE, put, region};
-use made::{Event, Random, events, image, make, read, sub_buffer};
+use made::{Event, Random, events, has, image, in_order, make, read, sub_buffer};
 use std::collections::BTreeSet;
 
 #[test]
@@ -27,10 +27,7 @@ fn all_events_come_back_in_order() {
             if form == Form::PerCpu { persistent::Form::PerCpu } else { persistent::Form::Common };
         assert_eq!((region.layout.form(), region.layout.word_size), (expected, 8));
         let found = events(&region);
-        assert!(
-            found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1),
-            "{form:?} {seed}"
-        );
+        in_order(&found, format_args!("{form:?} {seed}"));
         assert_eq!(found.len(), made.events.len(), "{form:?} {seed}");
         assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
         let evidence = region.evidence();
@@ -87,13 +84,7 @@ fn damaged_words_of_metadata_cost_nothing() {
                 let mut bytes = made.bytes.clone();
                 put(&mut bytes, meta + word, 0x7fff_fff0 + random.below(9), 4);
                 let region = read(&bytes).unwrap();
-                let found: BTreeSet<Event> = events(&region).into_iter().collect();
-                assert!(
-                    found == made.events,
-                    "{form:?} {seed} {word}: {} of {}",
-                    found.len(),
-                    made.events.len()
-                );
+                has(&region, &made.events, format_args!("{form:?} {seed} {word}"));
                 assert!(!region.evidence().notes.is_empty(), "{form:?} {seed} {word}");
             }
         }
@@ -156,13 +147,7 @@ fn metadata_of_a_cpu_that_is_gone_costs_nothing() {
             let fill = if seed % 2 == 0 { 0 } else { 0xa5 };
             made.bytes[begin..end].fill(fill);
             let region = read(&made.bytes).unwrap();
-            let found: BTreeSet<Event> = events(&region).into_iter().collect();
-            assert!(
-                found == made.events,
-                "{form:?} {seed}, CPU {cpu}: {} of {}",
-                found.len(),
-                made.events.len()
-            );
+            has(&region, &made.events, format_args!("{form:?} {seed}, CPU {cpu}"));
             assert!(!region.evidence().notes.is_empty(), "{form:?} {seed}");
         }
     }
@@ -192,7 +177,7 @@ fn what_was_read_before_the_reboot_is_offered_again() {
         }
         let region = read(&made.bytes).unwrap();
         let found = events(&region);
-        assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{seed}");
+        in_order(&found, format_args!("{seed}"));
         assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{seed}");
         assert!(!region.evidence().has_losses(), "{seed}: {:?}", region.evidence());
     }
@@ -219,8 +204,7 @@ fn an_emptied_sub_buffer_is_noted() {
         let commit = made.places[0].1 + number * SIZE + 8;
         made.bytes[commit..commit + 8].fill(0);
         let region = read(&made.bytes).unwrap();
-        let found: BTreeSet<Event> = events(&region).into_iter().collect();
-        assert!(found == &made.events - &emptied, "{seed}");
+        has(&region, &(&made.events - &emptied), format_args!("{seed}"));
         let notes = region.evidence().notes;
         assert!(
             notes.iter().any(|note| note.starts_with("CPU 0: 1 sub-buffer has an empty header")),
@@ -249,10 +233,7 @@ fn emptied_sub_buffers_are_kept_apart() {
         assert!(read(&made.bytes).unwrap().emptied().is_none());
         made.bytes[begin..begin + SIZE].copy_from_slice(&page);
         let region = read(&made.bytes).unwrap();
-        assert!(
-            events(&region).into_iter().collect::<BTreeSet<_>>() == made.events,
-            "{form:?} {seed}"
-        );
+        has(&region, &made.events, format_args!("{form:?} {seed}"));
         let emptied =
             region.emptied().map(|region| events(&region).into_iter().collect::<BTreeSet<_>>());
         assert!(emptied == Some(own), "{form:?} {seed}: {emptied:?}");
@@ -345,7 +326,7 @@ fn regions_are_found_in_memory() {
             let region =
                 persistent::read(&image, place.start, place.end - place.start, &[], &budget)
                     .unwrap();
-            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == truth, "{seed}");
+            has(&region, &truth, format_args!("{seed}"));
             assert!(!region.evidence().has_losses(), "{seed}");
         }
     }
@@ -378,10 +359,7 @@ fn damaged_regions_are_found_in_memory() {
             let region =
                 persistent::read(&image, place.start, place.end - place.start, &[], &budget)
                     .unwrap();
-            assert!(
-                events(&region).into_iter().collect::<BTreeSet<_>>() == made.events,
-                "{form:?} {seed}"
-            );
+            has(&region, &made.events, format_args!("{form:?} {seed}"));
             several[usize::from(has_others)] += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! Two words of a region are damaged at once: one of the metadata, and one of a sub-buffer or of
 //! another CPU. A fixture here is named after the defect that mutants of real regions showed.
 
-use super::made::{Event, Made, events, make, read};
+use super::made::{Event, Made, events, has, in_order, make, read};
 use lastwords_ftrace::Ring;
 use lastwords_testkit::form::Form;
 use lastwords_testkit::persistent::{SIZE, put};
@@ -72,10 +72,7 @@ fn a_first_event_whose_first_word_is_zero_is_an_event() {
         for committed in [SIZE - 16, 0] {
             put(&mut made.bytes, begin + 8, committed as u64, 8);
             let region = read(&made.bytes).unwrap();
-            assert!(
-                events(&region).into_iter().collect::<BTreeSet<_>>() == all,
-                "{form:?} {seed} {committed}"
-            );
+            has(&region, &all, format_args!("{form:?} {seed} {committed}"));
             assert_eq!(
                 region.evidence().has_losses(),
                 committed == 0,
@@ -122,10 +119,7 @@ fn a_damaged_sub_buffer_before_a_damaged_head_hides_no_older_ones() {
                 }
                 let region = read(&damaged.bytes).unwrap();
                 let found = events(&region);
-                assert!(
-                    found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1),
-                    "{form:?} {seed}"
-                );
+                in_order(&found, format_args!("{form:?} {seed}"));
                 let found: BTreeSet<Event> = found.into_iter().collect();
                 let context = format!(
                     "{form:?} {seed}: sub-buffer {number} of {ring:?}, size {committed:#x}"
@@ -156,7 +150,7 @@ fn an_empty_header_at_the_head_is_damage_without_a_table_too() {
         put(&mut made.bytes, begin + 8, 0, 8);
         put(&mut made.bytes, made.places[0].0 + form.fixed() + 4, 0x1234, 4);
         let region = read(&made.bytes).unwrap();
-        assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == others, "{form:?} {seed}");
+        has(&region, &others, format_args!("{form:?} {seed}"));
         assert!(region.evidence().has_losses(), "{form:?} {seed}");
         several += 1;
     }
@@ -230,10 +224,7 @@ fn exchanged_neighbours_of_the_table_come_in_the_order_of_their_times() {
             let region = read(&bytes).unwrap();
             let found = events(&region);
             let context = format!("{form:?} {seed} {index}: {:?}", made.order[0]);
-            assert!(
-                found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1),
-                "{context}"
-            );
+            in_order(&found, &context);
             assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{context}");
             // Where the head is one of the two, the times alone give the order, which a note says.
             let evidence = region.evidence();
@@ -259,13 +250,7 @@ fn damaged_metadata_are_found_where_kernels_place_them() {
             put(&mut bytes, meta + word, value, if word == 0 { 8 } else { 4 });
             put(&mut bytes, 0x10, meta as u64 + 0x3000, 8);
             let region = read(&bytes).unwrap();
-            let found: BTreeSet<Event> = events(&region).into_iter().collect();
-            assert!(
-                found == made.events,
-                "{seed} {word}: {} of {}",
-                found.len(),
-                made.events.len()
-            );
+            has(&region, &made.events, format_args!("{seed} {word}"));
             assert!(!region.evidence().notes.is_empty(), "{seed} {word}");
         }
     }

@@ -1,6 +1,6 @@
 //! Damaged sub-buffers cost their own events, and no others.
 
-use super::made::{Event, Random, events, make, read, sub_buffer};
+use super::made::{Event, Random, events, has, in_order, make, read, sub_buffer};
 use lastwords_ftrace::Ring;
 use lastwords_testkit::form::Form;
 use lastwords_testkit::persistent::{SIZE, put};
@@ -128,17 +128,9 @@ fn a_full_sub_buffer_needs_no_committed_size() {
         }
         put(&mut made.bytes, begin + 8, if seed % 2 == 0 { 0x7777_7777 } else { 0 }, 8);
         let region = read(&made.bytes).unwrap();
-        let found: BTreeSet<Event> = events(&region).into_iter().collect();
-        if is_full {
-            assert!(
-                found == made.events,
-                "{form:?} {seed}: {} of {}",
-                found.len(),
-                made.events.len()
-            );
-        } else {
-            assert!(found == &made.events - &made.pages[&(0, number)], "{form:?} {seed}");
-        }
+        let events = &made.events;
+        let expected = if is_full { events.clone() } else { events - &made.pages[&(0, number)] };
+        has(&region, &expected, format_args!("{form:?} {seed}"));
         assert!(region.evidence().has_losses(), "{form:?} {seed}");
         several += usize::from(is_full);
     }
@@ -164,7 +156,7 @@ fn a_flipped_bit_of_a_time_is_flipped_back() {
         made.bytes[begin + bit / 8] ^= 1 << (bit % 8);
         let region = read(&made.bytes).unwrap();
         let found = events(&region);
-        assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{seed}");
+        in_order(&found, format_args!("{seed}"));
         let found: BTreeSet<Event> = found.into_iter().collect();
         assert!(found.is_subset(&made.events), "{seed}: an event has a time that it did not have");
         assert!(region.evidence().has_losses(), "{seed}: a damaged time is told");
