@@ -71,16 +71,17 @@ impl Contender {
     }
 }
 
-const fn row(
-    name: &'static str,
-    source: Source,
-    share: (u64, u64),
-    what: &'static str,
-) -> Contender {
+type Share = (u64, u64);
+
+const fn row(name: &'static str, source: Source, share: Share, what: &'static str) -> Contender {
     Contender { name, what, source, share }
 }
 
-use Source::{Floor, Lttng, Model, OurC, Rust};
+const fn rust(name: &'static str, share: Share, what: &'static str) -> Contender {
+    row(name, Source::Rust, share, what)
+}
+
+use Source::{Floor, Lttng, Model, OurC};
 
 /// All of them, in the order in which they are printed.
 pub(super) const ALL: &[Contender] = &[
@@ -89,62 +90,44 @@ pub(super) const ALL: &[Contender] = &[
         "model",
         Model,
         (1, 1),
-        "the least that this design asks: no CPUs, no sections, no rules, hand-written C",
+        "the least of this design: no CPUs, sections, rules; hand-written C",
     ),
-    row("lastwords-rseq", Rust, (1, 1), "event!, reservation by restartable sequence"),
-    row("lastwords-lockless", Rust, (1, 1), "event!, reservation by compare-and-swap"),
-    row("lastwords-locked", Rust, (1, 4), "event!, reservation under a lock"),
+    rust("lastwords-rseq", (1, 1), "event!, reservation by restartable sequence"),
+    rust("lastwords-lockless", (1, 1), "event!, reservation by compare-and-swap"),
+    rust("lastwords-locked", (1, 4), "event!, reservation under a lock"),
     row("lastwords-c", OurC, (1, 1), "the same from C, the default reservation"),
-    row("lastwords-tracing", Rust, (1, 2), "through the layer for tracing"),
-    row("lastwords-span", Rust, (1, 2), "a span entered and left, through the layer for tracing"),
-    row("lastwords-tracing-event", Rust, (1, 2), "an event through our subscriber for tracing"),
-    row("lastwords-tracing-scoped", Rust, (1, 2), "the same under with_default"),
-    row(
+    rust("lastwords-tracing", (1, 2), "through the layer for tracing"),
+    rust("lastwords-span", (1, 2), "a span entered and left, through the layer for tracing"),
+    rust("lastwords-tracing-event", (1, 2), "an event through our subscriber for tracing"),
+    rust("lastwords-tracing-scoped", (1, 2), "the same under with_default"),
+    rust(
         "lastwords-tracing-span",
-        Rust,
         (1, 4),
-        "a span made, entered, with an event, and closed: our subscriber",
+        "a span with an event, from new to close: our subscriber",
     ),
-    row("lastwords-tracing-span-layer", Rust, (1, 4), "the same: our layer on a registry"),
-    row(
-        "lastwords-tracing-optional",
-        Rust,
-        (1, 4),
-        "an event with 12 optional fields, our subscriber",
-    ),
-    row(
+    rust("lastwords-tracing-span-layer", (1, 4), "the same: our layer on a registry"),
+    rust("lastwords-tracing-optional", (1, 4), "12 optional fields in an event, our subscriber"),
+    rust(
         "tracing-registry-scoped",
-        Rust,
         (1, 2),
-        "an event, the registry of tracing-subscriber alone, under with_default",
+        "an event, tracing's registry alone, under with_default",
     ),
-    row(
-        "tracing-registry-span",
-        Rust,
-        (1, 4),
-        "a span as above, the registry of tracing-subscriber alone",
-    ),
-    row(
+    rust("tracing-registry-span", (1, 4), "a span as above, tracing's registry alone"),
+    rust(
         "tracing-registry-closing",
-        Rust,
         (1, 4),
         "the same under a layer that does nothing: spans are freed",
     ),
-    row("tracing-reads", Rust, (1, 2), "an event, a subscriber that only reads its values"),
-    row(
-        "tracing-reads-optional",
-        Rust,
-        (1, 4),
-        "an event with 12 optional fields, the same subscriber",
-    ),
-    row("lastwords-off", Rust, (8, 1), "event! that is not enabled"),
+    rust("tracing-reads", (1, 2), "an event, a subscriber that only reads its values"),
+    rust("tracing-reads-optional", (1, 4), "12 optional fields in an event, the same subscriber"),
+    rust("lastwords-off", (8, 1), "event! that is not enabled"),
     row("lttng", Lttng, (1, 2), "LTTng-UST, snapshot session, overwrite, buffers per user"),
     row("lttng-off", Lttng, (8, 1), "LTTng-UST, not enabled"),
-    row("backbeat", Rust, (1, 1), "crate backbeat"),
-    row("backbeat-tsc", Rust, (1, 1), "crate backbeat with the time stamp counter as its clock"),
-    row("backbeat-off", Rust, (8, 1), "crate backbeat, not enabled"),
-    row("tracing-flight-recorder", Rust, (1, 8), "crate tracing-flight-recorder"),
-    row("tracing-none", Rust, (8, 1), "tracing without a subscriber"),
+    rust("backbeat", (1, 1), "crate backbeat"),
+    rust("backbeat-tsc", (1, 1), "crate backbeat with the time stamp counter as its clock"),
+    rust("backbeat-off", (8, 1), "crate backbeat, not enabled"),
+    rust("tracing-flight-recorder", (1, 8), "crate tracing-flight-recorder"),
+    rust("tracing-none", (8, 1), "tracing without a subscriber"),
 ];
 
 #[cfg(test)]

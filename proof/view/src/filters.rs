@@ -16,115 +16,23 @@ const BATCH: usize = 1000;
 /// Events that each expression is judged on.
 const EVENTS: usize = 4;
 
-const NAMES: &[&str] = &[
-    "a",
-    "b",
-    "c",
-    "text",
-    "label",
-    "x.y",
-    "x[2].y_1",
-    "$ctx.pid",
-    "$ctx.a.b[0]",
-    "_0",
-    "flag",
-    "true_",
-    "real",
-];
+/// The words of a line. `␣` is a blank.
+fn words(line: &'static str) -> Vec<&'static str> {
+    line.split(' ').map(|word| if word == "␣" { " " } else { word }).collect()
+}
+
+const NAMES: &str = "a b c text label x.y x[2].y_1 $ctx.pid $ctx.a.b[0] _0 flag true_ real";
 const SIGNS: &[&str] =
     &["||", "&&", "==", "!=", "~", "!~", "<", "<=", ">", ">=", "|", "^", "&", "<<", ">>"];
-const TEXTS: &[&str] = &[
-    r#""""#,
-    r#""abc""#,
-    r#""kworker/0:1""#,
-    r#""a\"b\\""#,
-    r#""\x01\xff\n""#,
-    "\"gr\u{fc}n\"",
-    "\"\u{1f600}\"",
-    r#""RUNNING""#,
-    r#""\xf0\x9f\x98\x80""#,
-    r#""\e\0\a""#,
-    "\"\u{fffd}\"",
-];
-const GLOBS: &[&str] = &[
-    r#""*""#,
-    r#""""#,
-    r#""a*""#,
-    r#""*b*""#,
-    r#""kworker/?:*""#,
-    r#""?""#,
-    r#""[a-c]*""#,
-    r#""[!a]*""#,
-    r#""*[""#,
-    r#""[]a]*""#,
-    "\"*\u{fc}n\"",
-    "\"?\u{1f600}\"",
-    r#""RUN*[A-G]""#,
-];
-const NUMBERS: &[&str] = &[
-    "0",
-    "1",
-    "2",
-    "7",
-    "63",
-    "64",
-    "0x1f",
-    "017",
-    "0b101",
-    "'a'",
-    r"'\n'",
-    "9007199254740993",
-    "9223372036854775808",
-    "18446744073709551615",
-    "0.0",
-    "0.5",
-    "1.5",
-    "1e9",
-    ".5",
-    "5.",
-    "9007199254740992.0",
-    "1e300",
-    "5e-324",
-    "true",
-    "false",
-];
+const TEXTS: &str = "\"\" \"abc\" \"kworker/0:1\" \"a\\\"b\\\\\" \"\\x01\\xff\\n\" \"gr\u{fc}n\" \"\u{1f600}\" \"RUNNING\" \
+     \"\\xf0\\x9f\\x98\\x80\" \"\\e\\0\\a\" \"\u{fffd}\"";
+const GLOBS: &str = "\"*\" \"\" \"a*\" \"*b*\" \"kworker/?:*\" \"?\" \"[a-c]*\" \"[!a]*\" \"*[\" \"[]a]*\" \"*\u{fc}n\" \
+     \"?\u{1f600}\" \"RUN*[A-G]\"";
+const NUMBERS: &str = "0 1 2 7 63 64 0x1f 017 0b101 'a' '\\n' 9007199254740993 9223372036854775808 \
+     18446744073709551615 0.0 0.5 1.5 1e9 .5 5. 9007199254740992.0 1e300 5e-324 true false";
 /// Pieces of expressions that are wrong, or become so.
-const PIECES: &[&str] = &[
-    "=",
-    "+",
-    "\"",
-    "'",
-    "(",
-    ")",
-    "0x",
-    "08",
-    "0b2",
-    "1.e",
-    "1e",
-    "1.5.5",
-    "$",
-    "$ctx",
-    "a[",
-    "a[-1]",
-    "a.",
-    "\\",
-    "99999999999999999999",
-    "1e999",
-    "ab",
-    "!",
-    "~",
-    "-",
-    "\u{202e}",
-    "\u{1f600}",
-    "\u{0}",
-    " ",
-    "\n",
-    "12abc",
-    "a[18446744073709551616]",
-    "\"\\q\"",
-    "'ab'",
-    "''",
-];
+const PIECES: &str = "= + \" ' ( ) 0x 08 0b2 1.e 1e 1.5.5 $ $ctx a[ a[-1] a. \\ 99999999999999999999 1e999 ab ! ~ - \
+     \u{202e} \u{1f600} \u{0} ␣ \n 12abc a[18446744073709551616] \"\\q\" 'ab' ''";
 
 /// Generates expressions over some names. Operands of all kinds meet, so that many are refused.
 struct Maker<'a> {
@@ -195,7 +103,7 @@ impl Maker<'_> {
                 (0..=text.len()).filter(|at| text.is_char_boundary(*at)).collect();
             let at = *self.random.pick(&places);
             match self.random.below(3) {
-                0 => text.insert_str(at, self.random.pick::<&str>(PIECES)),
+                0 => text.insert_str(at, self.random.pick::<&str>(&words(PIECES))),
                 1 => text.truncate(at),
                 _ if at < text.len() => drop(text.remove(at)),
                 _ => text.insert_str(at, self.random.pick::<&str>(SIGNS)),
@@ -284,7 +192,7 @@ fn judged(text: &str, events: &[Vec<Option<Value<'static>>>]) -> Json {
         Ok(filter) => {
             let names: Vec<String> = filter.names().iter().map(ToString::to_string).collect();
             let value = |event: &[Option<Value<'static>>], at: usize| {
-                let place = NAMES.iter().position(|name| *name == names[at])?;
+                let place = words(NAMES).iter().position(|name| *name == names[at])?;
                 event[place]
             };
             let verdict =
@@ -297,7 +205,9 @@ fn judged(text: &str, events: &[Vec<Option<Value<'static>>>]) -> Json {
 /// Compares expressions and their verdicts. `call` runs a script with its arguments.
 pub(super) fn expressions(count: usize, call: impl Fn(&str, Json) -> Result<Json>) -> Result<()> {
     let random = Random(7);
-    let mut maker = Maker { random, names: NAMES, texts: TEXTS, globs: GLOBS, numbers: NUMBERS };
+    let names = &words(NAMES);
+    let (texts, globs, numbers) = (&words(TEXTS), &words(GLOBS), &words(NUMBERS));
+    let mut maker = Maker { random, names, texts, globs, numbers };
     let (mut refused, mut known) = (0usize, 0usize);
     let mut texts: Vec<String> = Maker::limits().collect();
     texts.extend((0..count).map(|_| maker.next()));
@@ -306,7 +216,7 @@ pub(super) fn expressions(count: usize, call: impl Fn(&str, Json) -> Result<Json
         let mut expected = Vec::new();
         for text in batch {
             let events: Vec<Vec<_>> = (0..EVENTS)
-                .map(|_| NAMES.iter().map(|_| value(&mut maker.random)).collect())
+                .map(|_| names.iter().map(|_| value(&mut maker.random)).collect())
                 .collect();
             let shown = |event: &Vec<Option<Value<'static>>>| -> Json {
                 event.iter().map(|value| encoded(*value)).collect()
@@ -314,7 +224,7 @@ pub(super) fn expressions(count: usize, call: impl Fn(&str, Json) -> Result<Json
             asked.push(json!([text, events.iter().map(shown).collect::<Vec<_>>()]));
             expected.push(judged(text, &events));
         }
-        let answers = call(include_str!("filters.js"), json!([NAMES, asked]))?;
+        let answers = call(include_str!("filters.js"), json!([names, asked]))?;
         for ((text, expected), answer) in
             batch.iter().zip(&expected).zip(answers.as_array().context("answers")?)
         {
@@ -335,12 +245,12 @@ pub(super) fn expressions(count: usize, call: impl Fn(&str, Json) -> Result<Json
     Ok(())
 }
 
-/// The names and values of a trace, of which filters are made.
-pub(super) struct Words<'a> {
-    pub(super) names: &'a [&'a str],
-    pub(super) texts: &'a [&'a str],
-    pub(super) globs: &'a [&'a str],
-    pub(super) numbers: &'a [&'a str],
+/// The names and values of a trace, of which filters are made. Names and numbers are words.
+pub(super) struct Words {
+    pub(super) names: &'static str,
+    pub(super) texts: &'static [&'static str],
+    pub(super) globs: &'static [&'static str],
+    pub(super) numbers: &'static str,
 }
 
 /// Compares the events that filters choose with those of `lastwords convert`. The page of the trace
@@ -348,11 +258,11 @@ pub(super) struct Words<'a> {
 pub(super) fn rows(
     (lastwords, sessions): (&Path, &Path),
     (input, options): (&Path, &[&str]),
-    words: &Words<'_>,
+    &Words { names, texts, globs, numbers }: &Words,
     count: usize,
     call: impl Fn(&str, Json) -> Result<Json>,
 ) -> Result<()> {
-    let &Words { names, texts, globs, numbers } = words;
+    let (names, numbers) = (&words(names), &words(numbers));
     let mut maker = Maker { random: Random(11), names, texts, globs, numbers };
     let (mut some, mut refused) = (0usize, 0usize);
     for _ in 0..count {

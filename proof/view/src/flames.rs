@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
+use lastwords_testkit::ctf::Stream;
 use lastwords_testkit::random::Random;
 use serde_json::{Value, json};
 
 use super::Run;
+use super::made::describe;
 
 /// The metadata, behind the types and with the context of packets in `stream`. The context is that
 /// of a kernel's ftrace.
@@ -35,9 +36,7 @@ const STACKS: u64 = 400;
 
 /// Writes stacks, and returns how many there are of each path.
 fn write(folder: &Path) -> Result<BTreeMap<String, u64>> {
-    std::fs::create_dir_all(folder)?;
-    let metadata = [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat();
-    std::fs::write(folder.join("metadata"), metadata)?;
+    describe(folder, METADATA)?;
     let (mut stream, mut counts, mut rng) = (Stream::default(), BTreeMap::new(), Random(7));
     for at in 0..STACKS {
         let depth = 1 + rng.below(3) as usize;

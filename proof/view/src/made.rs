@@ -56,33 +56,8 @@ const NAMES: [&str; 7] = [
 ];
 
 /// The names and values of the trace, of which filters are made.
-pub(super) const WORDS: Words<'static> = Words {
-    names: &[
-        "prev_tid",
-        "next_tid",
-        "next_comm",
-        "fd",
-        "count",
-        "ret",
-        "path",
-        "bytes",
-        "irq",
-        "name",
-        "number",
-        "tid",
-        "pid",
-        "procname",
-        "comm",
-        "cpu",
-        "CPU",
-        "COMM",
-        "level",
-        "event",
-        "channel",
-        "$ctx.tid",
-        "common_pid",
-        "text",
-    ],
+pub(super) const WORDS: Words = Words {
+    names: "prev_tid next_tid next_comm fd count ret path bytes irq name number tid pid procname comm cpu CPU COMM level event channel $ctx.tid common_pid text",
     texts: &[
         r#""server""#,
         r#""worker-1""#,
@@ -99,21 +74,7 @@ pub(super) const WORDS: Words<'static> = Words {
         r#""*_[re]*""#,
         r#""</script>*""#,
     ],
-    numbers: &[
-        "0",
-        "1",
-        "2",
-        "3",
-        "6",
-        "30",
-        "100",
-        "101",
-        "200",
-        "2048",
-        "500000",
-        "9223372036854775808",
-        "1.5",
-    ],
+    numbers: "0 1 2 3 6 30 100 101 200 2048 500000 9223372036854775808 1.5",
 };
 
 /// Something that lasted: a thread in a call (`thread TID`), on a CPU (`running CPU TID`), or an
@@ -178,13 +139,17 @@ impl Cpu {
     }
 }
 
+/// Makes a folder with the metadata of a trace: a text before the context of packets, and one behind
+/// it.
+pub(super) fn describe(folder: &Path, [before, behind]: [&str; 2]) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let metadata = [TYPES, before, PACKET_CONTEXT, behind].concat();
+    Ok(std::fs::write(folder.join("metadata"), metadata)?)
+}
+
 /// Writes a trace of `events` events into a new folder.
 pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
-    std::fs::create_dir_all(folder)?;
-    std::fs::write(
-        folder.join("metadata"),
-        [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat(),
-    )?;
+    describe(folder, METADATA)?;
     let mut rng = Random(seed);
     let mut cpus: Vec<Cpu> = (0..CPUS).map(|_| Cpu::default()).collect();
     let mut calls = [None; THREADS.len()];

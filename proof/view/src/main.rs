@@ -188,7 +188,7 @@ impl Run<'_> {
         &self,
         input: &Path,
         options: &[&str],
-        words: &filters::Words<'_>,
+        words: &filters::Words,
         count: usize,
     ) -> Result<()> {
         let sessions = self.folder.join("sessions");

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
+use lastwords_testkit::ctf::Stream;
 
 use super::filters::Words;
+use super::made::describe;
 
 /// The metadata, behind the types and with the context of packets in `stream`.
 const METADATA: [&str; 2] = [
@@ -32,42 +33,16 @@ event { name = "syscall_exit_read"; id = 3; stream_id = 0; fields := struct { u6
 
 /// The names and values of the trace, of which filters are made. The text of the long event is not
 /// on the page.
-pub(super) const WORDS: Words<'static> = Words {
-    names: &[
-        "kind",
-        "same.value",
-        "same.label",
-        "d",
-        "large",
-        "fd",
-        "ret",
-        "tid",
-        "procname",
-        "event",
-    ],
+pub(super) const WORDS: Words = Words {
+    names: "kind same.value same.label d large fd ret tid procname event",
     texts: &[r#""A""#, r#""x y""#, r#""lab""#, r#""odd""#, "\"a\u{202e}b\""],
     globs: &[r#""*""#, r#""l?b""#, r#""[!A]*""#, r#""syscall_*""#, r#""a*b""#],
-    numbers: &[
-        "0",
-        "1",
-        "2",
-        "3",
-        "5",
-        "7",
-        "9007199254740992",
-        "9007199254740992.5",
-        "1e22",
-        "true",
-    ],
+    numbers: "0 1 2 3 5 7 9007199254740992 9007199254740992.5 1e22 true",
 };
 
 /// Writes the trace into a new folder. `odd.js` knows what is in it.
 pub(super) fn write(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder)?;
-    std::fs::write(
-        folder.join("metadata"),
-        [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat(),
-    )?;
+    describe(folder, METADATA)?;
     let mut stream = Stream::default();
     let mut put = |kind: u16, time: u64, fields: &[&[u8]]| {
         let head = [

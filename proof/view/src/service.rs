@@ -22,14 +22,11 @@ pub(super) const SURVIVED: u64 = 187;
 const THREADS: u64 = 4;
 
 /// The names and values of its events, of which filters are made.
-pub(super) const WORDS: Words<'static> = Words {
-    names: &[
-        "order", "amount", "path", "level", "event", "comm", "pid", "tid", "status", "message",
-        "span_id",
-    ],
+pub(super) const WORDS: Words = Words {
+    names: "order amount path level event comm pid tid status message span_id",
     texts: &[r#""error""#, r#""paid""#, r#""worker-1""#, r#""/orders/187/pay""#],
     globs: &[r#""*""#, r#""span:*""#, r#""worker-[12]""#, r#""*/pay""#, r#""*charge""#],
-    numbers: &["0", "4", "6", "187", "202", "200", "5000", "1"],
+    numbers: "0 4 6 187 202 200 5000 1",
 };
 
 static NEXT: AtomicU64 = AtomicU64::new(150);
