@@ -3,6 +3,7 @@
 
 use crate::record::{KILLED, KILLS, TRACEFS, kills, state, told, tracing};
 use crate::support::{Place, Ran, ran};
+use lastwords_testkit::text::Text as _;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,18 +82,20 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
     // Without events of the command line, those of the instance are recorded.
     let done = place.run(&["record", "--instance", "lastwords_own", "-o", "own.dat", "--", "true"]);
     assert!(done.status == 0 && told(&done) > 0, "{}", done.err);
-    let refused = place.run(&[
-        "record",
-        "--instance",
-        "lastwords_own",
-        "-e",
-        "sched",
-        "-R",
-        "traceoff",
-        "-o",
-        "x.dat",
-    ]);
-    refused.has_status(1).says("triggers need an instance");
+    place
+        .run(&[
+            "record",
+            "--instance",
+            "lastwords_own",
+            "-e",
+            "sched",
+            "-R",
+            "traceoff",
+            "-o",
+            "x.dat",
+        ])
+        .has_status(1)
+        .says("triggers need an instance");
     assert_eq!(own.settings(), before);
 }
 
@@ -129,17 +132,18 @@ fn an_instance_is_read_from_its_files_where_the_kernels_memory_cannot_be() {
     own.set("tracing_on", "0");
     let read = || fs::read_to_string(own.0.join("trace")).expect("readable");
     let text = read();
-    assert!(text.contains("tracing_mark_write: one mark"), "{text}");
+    text.has("tracing_mark_write: one mark");
     for word in [own.0.to_str().unwrap(), "instances/lastwords_text"] {
         let done = without_kcore(&place, &["report", word]);
         assert_eq!((done.status, unnamed(&done.out)), (0, unnamed(&text)), "{word}: {}", done.err);
         done.says("the kernel's own text");
     }
-    let refused =
-        without_kcore(&place, &["report", "instances/lastwords_text", "--event", "print"]);
-    refused.has_status(1).says("--consume");
+    without_kcore(&place, &["report", "instances/lastwords_text", "--event", "print"])
+        .has_status(1)
+        .says("--consume");
     assert_eq!(unnamed(&read()), unnamed(&text), "nothing was consumed");
-    let done = without_kcore(&place, &["report", "instances/lastwords_text", "--consume"]);
-    done.has_status(0).prints("one mark");
+    without_kcore(&place, &["report", "instances/lastwords_text", "--consume"])
+        .has_status(0)
+        .prints("one mark");
     assert!(!read().contains("one mark"), "it has left the ring");
 }

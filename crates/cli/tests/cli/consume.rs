@@ -4,6 +4,7 @@ use crate::child::{self, Running, run};
 use crate::support::{Place, Ran, ran, small};
 use lastwords::{ChannelConfig, Session, event};
 use lastwords_control::Handle;
+use lastwords_testkit::text::Text as _;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
@@ -319,10 +320,10 @@ fn recovered_is_consumed_when_it_is_written() {
     recorder.wait();
     std::fs::write(place.at("file"), "in the way").unwrap();
     place.run(&["recover", "app", "-o", "file", "--consume"]).has_status(1);
-    let line = place.ok(&["recover", "app", "-o", "out", "--consume"]);
-    assert!(line.contains(&format!("{} events", THREADS * EVENTS)), "{line}");
+    let text = place.ok(&["recover", "app", "-o", "out", "--consume"]);
+    text.has(&format!("{} events", THREADS * EVENTS));
     assert_eq!(place.ok(&["report", "out/app"]).lines().count() as u64, THREADS * EVENTS);
-    assert!(place.ok(&["recover", "app", "-o", "out2", "--consume"]).contains(" 0 events"));
+    place.ok(&["recover", "app", "-o", "out2", "--consume"]).has(" 0 events");
 }
 
 #[test]
@@ -373,8 +374,7 @@ fn only_sessions_in_their_folders_are_consumed() {
         &["--since", "-1s"],
         &["--with-log"],
     ] {
-        let ran = place.run(&[&["report", "copy", "--consume"], option].concat());
-        assert_eq!(ran.status, 2, "{option:?}: {}", ran.err);
+        place.run(&[&["report", "copy", "--consume"], option].concat()).has_status(2);
     }
     place.run(&["recover", "copy", "-o", "out", "--consume", "--carve"]).has_status(2);
 }

@@ -2,6 +2,7 @@
 
 use crate::child::start;
 use crate::support::Place;
+use lastwords_testkit::text::Text as _;
 use std::time::Duration;
 
 fn pause() {
@@ -15,20 +16,19 @@ fn count(place: &Place, args: &[&str]) -> usize {
 #[test]
 fn live_then_left_over_then_gone() {
     let place = Place::new();
-    assert!(place.ok(&["list"]).starts_with("no sessions in "));
+    place.ok(&["list"]).starts("no sessions in ");
     let mut child = start(&place, "shm", "tick");
     let list = place.json(&["list", "--json"]);
     assert_eq!(list["schema"], "lastwords.list.v1");
     assert_eq!(list["sessions"][0]["state"], "live");
     assert_eq!(list["sessions"][0]["processes"][0]["pid"], child.pid());
     assert_eq!(list["sessions"][0]["processes"][0]["known_by"], "guard");
-    let text = place.ok(&["list", "app"]);
-    assert!(text.contains("test:tick") && text.contains("main"), "{text}");
+    place.ok(&["list", "app"]).has("test:tick").has("main");
     place.run(&["destroy", "app"]).has_status(1).says("--force");
     child.kill();
-    assert!(place.ok(&["list"]).contains("killed"));
-    assert!(place.ok(&["destroy", "--left-over"]).contains("app-"));
-    assert!(place.ok(&["list"]).starts_with("no sessions in "));
+    place.ok(&["list"]).has("killed");
+    place.ok(&["destroy", "--left-over"]).has("app-");
+    place.ok(&["list"]).starts("no sessions in ");
     place.run(&["report", "app"]).has_status(1);
 }
 
@@ -52,7 +52,7 @@ fn disable_and_enable_from_outside() {
     pause();
     assert_eq!(count(&place, &["-e", "test:tick"]), ticks, "ticks while disabled");
     assert!(count(&place, &["-e", "test:tock"]) > tocks);
-    assert!(place.ok(&["list", "app"]).contains("rule: disable test:tick"));
+    place.ok(&["list", "app"]).has("rule: disable test:tick");
     place.ok(&["enable", "test:*", "-s", "app", "-c", "main"]);
     pause();
     assert!(count(&place, &["-e", "test:tick"]) > ticks);
@@ -113,7 +113,7 @@ fn stop_start_clear() {
     pause();
     assert!(count(&place, &[]) > 0);
     place.ok(&["destroy", "app", "--force"]);
-    assert!(place.ok(&["list"]).starts_with("no sessions in "));
+    place.ok(&["list"]).starts("no sessions in ");
 }
 
 /// The session of a killed process is cleared only with `--force`.
@@ -159,9 +159,9 @@ fn a_snapshot_stays_while_recording_goes_on() {
     assert_eq!(again.lines().count(), first.lines().count(), "the snapshot changed");
     assert!(first.lines().count() > 0);
     assert!(count(&place, &[]) > 0, "nothing was recorded behind the snapshot");
-    let out = place.at("out");
-    let ran = place.run(&["snapshot", "record", "-o", out.to_str().unwrap()]);
-    ran.says("snapshot 1 is replaced, of which nobody had consumed ")
+    place
+        .run(&["snapshot", "record", "-o", "out"])
+        .says("snapshot 1 is replaced, of which nobody had consumed ")
         .says("snapshots before it that nobody consumed: dropped")
         .prints("of snapshots dropped unread, nothing else lost");
     // The recorder is on one CPU or another: all that is not in the one's snapshot is live.

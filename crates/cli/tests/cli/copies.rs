@@ -133,10 +133,8 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,sendto,sendmsg,recvfrom,recvmsg";
     let strace = |log: &str| {
         let mut strace = Command::new("strace");
-        strace
-            .args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"])
-            .arg(place.at(log))
-            .arg(place.command().get_program());
+        strace.args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"]);
+        strace.arg(place.at(log)).arg(place.command().get_program());
         strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
         strace
     };

@@ -5,6 +5,7 @@ use crate::child::{EVENTS, Running, THREADS, start, start_in};
 use crate::dying::{CorePattern, Dying, help, help_by, install_program};
 use crate::recovery::assert_whole;
 use crate::support::{Place, Ran, ran, tool};
+use lastwords_testkit::text::Text as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ fn assert_copy(place: &Place, sessions: &Path, pid: u32, signal: &str, uid: u32)
     let [copy] = &copies[..] else { panic!("{copies:?} in {}", sessions.display()) };
     let path = copy.to_str().unwrap();
     assert_whole(&place.ok(&["report", path, "--strict"]));
-    assert!(run_as(uid, &["list", path]).contains(&format!("by process {pid}: {signal}")));
+    run_as(uid, &["list", path]).has(&format!("by process {pid}: {signal}"));
     let inspected: serde_json::Value =
         serde_json::from_str(&run_as(uid, &["inspect", path, "--json"])).unwrap();
     let ended = &inspected["sessions"][0]["ended"];
@@ -64,10 +65,7 @@ fn a_session_that_would_go_with_its_process_is_copied() {
         let pid = child.pid();
         let told = save(&place, &child, 11);
         child.kill();
-        assert!(
-            told.contains("copied at SIGSEGV to ") && !told.contains("cannot be read"),
-            "{told}"
-        );
+        told.has("copied at SIGSEGV to ").lacks("cannot be read");
         assert_copy(&place, &place.sessions(), pid, "SIGSEGV", 0);
         // The copy becomes what any session becomes.
         let copy = copies(&place.sessions(), pid).remove(0);
@@ -89,12 +87,11 @@ fn a_session_that_outlives_its_process_is_marked() {
     let place = Place::new();
     let mut child = Dying::hold(&place, || start(&place, "shm", "abort"));
     let pid = child.pid();
-    let told = save(&place, &child, 6);
-    assert!(told.contains("marked with SIGABRT in "), "{told}");
+    save(&place, &child, 6).has("marked with SIGABRT in ");
     // The process lives still, and its session with it.
-    assert!(place.ok(&["list"]).contains("live"));
+    place.ok(&["list"]).has("live");
     child.kill();
-    assert!(place.ok(&["list", "app"]).contains(&format!("by process {pid}: SIGABRT")));
+    place.ok(&["list", "app"]).has(&format!("by process {pid}: SIGABRT"));
     assert_whole(&place.ok(&["report", "app", "--strict"]));
     assert_eq!(
         fs::read_dir(place.sessions())
@@ -114,7 +111,7 @@ fn a_session_in_files_of_another_mount_namespace_is_copied() {
     let pid = child.pid();
     let told = save(&place, &child, 4);
     child.kill();
-    assert!(told.contains("copied at SIGILL to "), "{told}");
+    told.has("copied at SIGILL to ");
     assert_copy(&place, &place.sessions(), pid, "SIGILL", 0);
 }
 
@@ -244,12 +241,11 @@ fn aborted(memory: &str) -> (Place, u32) {
 /// Waits for the core, which the handler writes on after the process has ended. Its text is that of
 /// the session's events.
 fn assert_core(place: &Place) {
-    let core = place.at("core");
     let begun = std::time::Instant::now();
-    let mut ran = place.run(&["report", core.to_str().unwrap(), "--strict"]);
+    let mut ran = place.run(&["report", "core", "--strict"]);
     while ran.status != 0 && begun.elapsed() < std::time::Duration::from_secs(30) {
         std::thread::sleep(std::time::Duration::from_millis(20));
-        ran = place.run(&["report", core.to_str().unwrap(), "--strict"]);
+        ran = place.run(&["report", "core", "--strict"]);
     }
     ran.has_status(0);
     assert_whole(&ran.out);
@@ -292,7 +288,7 @@ fn in_a_container(memory: &str) {
     assert_whole(&place.ok(&["report", copy.to_str().unwrap(), "--strict"]));
     // To the first process of a pid namespace, abort(3) cannot deliver SIGABRT, and executes an
     // instruction that faults.
-    assert!(place.ok(&["list", copy.to_str().unwrap()]).contains("by process 1: SIGSEGV"));
+    place.ok(&["list", copy.to_str().unwrap()]).has("by process 1: SIGSEGV");
     // `unshare` ends itself by the same signal, so that the last core in the folder is its own.
     assert!(place.at("core").exists());
     fs::remove_dir_all(copy).unwrap();
@@ -320,10 +316,8 @@ fn storm() {
     let script = "ulimit -c unlimited; i=0; while [ $i -lt $0 ]; do mkdir $i; \
         (cd $i && exec sh -c 'kill -SEGV $$') & i=$((i + 1)); done; wait";
     let mut shell = std::process::Command::new("/bin/sh");
-    shell
-        .args(["-c", script, &PROCESSES.to_string()])
-        .current_dir(place.path())
-        .stderr(std::process::Stdio::null());
+    shell.args(["-c", script, &PROCESSES.to_string()]);
+    shell.current_dir(place.path()).stderr(std::process::Stdio::null());
     assert!(shell.status().expect("a shell").success());
     let core = |number: usize| fs::read(place.at(&format!("{number}/core"))).unwrap_or_default();
     let without: Vec<usize> =
@@ -410,12 +404,8 @@ fn cores_go_where_they_went_before() {
     helper.succeed("install");
     helper.succeed("status");
     helper.succeed("install");
-    assert!(
-        CorePattern::now().starts_with(&format!(
-            "|{} core-helper file %P %s %d,%F %c ",
-            helper.program.display()
-        ))
-    );
+    CorePattern::now()
+        .starts(&format!("|{} core-helper file %P %s %d,%F %c ", helper.program.display()));
     assert_eq!(CorePattern::pipe_limit().trim(), "1024", "the kernel waits for the helper");
     small_cores();
     storm();
@@ -424,13 +414,13 @@ fn cores_go_where_they_went_before() {
     assert_copy(&heap, sessions, pid, "SIGABRT", 0);
     copies(sessions, pid).iter().for_each(|copy| fs::remove_dir_all(copy).unwrap());
     let (shm, pid) = aborted("shm");
-    assert!(shm.ok(&["list", "app"]).contains(&format!("by process {pid}: SIGABRT")));
+    shm.ok(&["list", "app"]).has(&format!("by process {pid}: SIGABRT"));
     assert_whole(&shm.ok(&["report", "app", "--strict"]));
     of_another_user_and_without_core();
     in_a_container("heap");
     in_a_container("shm");
     fs::write("/proc/sys/kernel/core_pipe_limit", "0").unwrap();
-    assert!(helper.run("status").err.contains("small cores are lost"));
+    helper.run("status").err.has("small cores are lost");
     fs::write("/proc/sys/kernel/core_pipe_limit", "1024").unwrap();
     helper.succeed("uninstall");
     assert_eq!(CorePattern::now(), kept.before, "exactly the pattern of before");

@@ -7,6 +7,7 @@ use crate::core_helper::{NOBODY, start_as_nobody};
 use crate::dying::{Dying, Helper, help, help_by, lock};
 use crate::silent::Silent;
 use crate::support::{Place, tool};
+use lastwords_testkit::text::Text as _;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -96,12 +97,8 @@ fn a_core_is_written_though_the_first_thread_has_ended() {
         threading.Thread(target=lambda: (time.sleep(0.3), os.abort())).start()\n\
         ctypes.CDLL(None).syscall({'x86_64': 60}.get(platform.machine(), 93), 0)";
     let dying = Dying::hold(&place, || python(&place, script));
-    let ran = help(
-        &place,
-        &["file", &dying.pid().to_string(), "6", "1", "1000000", "-", "core"],
-        &core(),
-    );
-    ran.has_status(0);
+    help(&place, &["file", &dying.pid().to_string(), "6", "1", "1000000", "-", "core"], &core())
+        .has_status(0);
     assert!(fs::read(place.at("core")).expect("a core") == core());
 }
 
@@ -243,15 +240,14 @@ fn the_copies_of_all_users_have_a_quota() {
         ]);
         help_by(command.env("LASTWORDS_DIR", place.sessions()).current_dir(place.path())).err
     };
-    let full = run(script);
-    assert!(full.contains("not copied: all users together have 128 copies"), "{full}");
+    run(script).has("not copied: all users together have 128 copies");
     let copies = || {
         fs::read_dir(place.sessions()).expect("readable").flatten().map(|entry| entry.file_name())
     };
     assert_eq!(copies().filter(|name| name.to_string_lossy().contains(".dead-")).count(), 0);
     // With one less there is room.
-    let room = run(&script.replace("exec", "rmdir lastwords-1/app.dead-1-0; exec"));
-    assert!(room.contains("copied at SIGABRT to "), "{room}");
+    run(&script.replace("exec", "rmdir lastwords-1/app.dead-1-0; exec"))
+        .has("copied at SIGABRT to ");
     for copy in copies().filter(|name| name.to_string_lossy().contains(".dead-")) {
         fs::remove_dir_all(place.sessions().join(copy)).expect("removed");
     }
@@ -259,6 +255,5 @@ fn the_copies_of_all_users_have_a_quota() {
     let one = "mount -t tmpfs none /dev/shm && cd /dev/shm && mkdir lastwords-1 && cd lastwords-1 && \
         seq 1 20001 | xargs touch && seq -f app.dead-%g-0 1 200 | xargs mkdir && cd .. && cp -r lastwords-1 lastwords-x && \
         cp -r lastwords-1 lastwords-2 && chown -R 1 lastwords-*; exec \"$0\" core-helper pipe \"$1\" 6 1 /bin/true";
-    let room = run(one);
-    assert!(room.contains("copied at SIGABRT to "), "{room}");
+    run(one).has("copied at SIGABRT to ");
 }

@@ -17,9 +17,14 @@ fn scale(count: usize) -> usize {
     if std::env::var_os("LASTWORDS_ALL_BITS").is_some() { count } else { count / 20 }
 }
 
-/// `count` of something, each with its number.
-fn many(count: usize, each: impl Fn(usize) -> String) -> String {
-    (0..scale(count)).map(each).collect()
+/// `count` of a text, each with its number in place of `#`.
+fn all(count: usize, text: &str) -> String {
+    (0..count).map(|n| text.replace('#', &n.to_string())).collect()
+}
+
+/// The same for a twentieth of the count.
+fn many(count: usize, text: &str) -> String {
+    all(scale(count), text)
 }
 
 /// Runs the verbs on an input in a child with limits; what of them went wrong.
@@ -36,15 +41,12 @@ pub(crate) fn run_within(place: &Place, what: &str, input: &Path, space: u64) ->
         &[Path::new("recover"), input, Path::new("-o"), &out],
         &[Path::new("view"), input, Path::new("-o"), &out],
     ];
+    let limited = format!("ulimit -v {space}; ulimit -t 10; exec \"$0\" \"$@\"");
     let mut wrong = Vec::new();
     for words in verbs {
         let began = Instant::now();
         let mut child = Command::new("sh")
-            .args([
-                "-c",
-                &format!("ulimit -v {space}; ulimit -t 10; exec \"$0\" \"$@\""),
-                env!("CARGO_BIN_EXE_lastwords"),
-            ])
+            .args(["-c", &limited, env!("CARGO_BIN_EXE_lastwords")])
             .args(words)
             .env("LASTWORDS_DIR", place.sessions())
             .stdout(Stdio::null())
@@ -64,11 +66,8 @@ pub(crate) fn run_within(place: &Place, what: &str, input: &Path, space: u64) ->
         };
         // 101 is a panic.
         if status.is_none_or(|status| status.signal().is_some() || status.code() == Some(101)) {
-            wrong.push(format!(
-                "{what}, {}: {status:?} after {:?}",
-                words[0].display(),
-                began.elapsed()
-            ));
+            let (verb, took) = (words[0].display(), began.elapsed());
+            wrong.push(format!("{what}, {verb}: {status:?} after {took:?}"));
         }
         let _ = std::fs::remove_dir_all(&out).or_else(|_| std::fs::remove_file(&out));
     }
@@ -77,137 +76,78 @@ pub(crate) fn run_within(place: &Place, what: &str, input: &Path, space: u64) ->
 
 const BYTE: &str = "integer { size = 8; }";
 
+/// A case: what is crafted, and the metadata, in which `u8` is [`BYTE`].
+type Case = (&'static str, String);
+
 /// An event class with these fields.
 fn event(fields: &str) -> String {
-    format!("event {{ name = e; fields := struct {{ {fields} }}; }};\n")
+    ["event { name = e; fields := struct { ", fields, " }; };\n"].concat()
+}
+
+/// A chain of so many types, each of the one before, which is in place of `@`.
+fn chain(count: usize, text: &str) -> String {
+    let of = |n: usize| if n == 0 { "u8".to_owned() } else { format!("t{}", n - 1) };
+    (0..count).map(|n| text.replace('@', &of(n)).replace('#', &n.to_string())).collect()
 }
 
 /// Metadata of CTF 1.8.
-fn tsdl() -> Vec<(&'static str, String)> {
-    let field = |n: usize| format!("{BYTE} f{n};");
-    let typedef = |n: usize| {
-        let of = if n == 0 { BYTE.to_owned() } else { format!("t{}", n - 1) };
-        format!("typedef struct {{ {of} a; {of} b; }} t{n};")
-    };
-    let alias = |n: usize| {
-        let of = if n == 0 { BYTE.to_owned() } else { format!("t{}", n - 1) };
-        format!("typealias {of} := t{n};")
-    };
-    let labels = many(5_000, |n| format!("l{n},"));
+fn tsdl() -> Vec<Case> {
+    let deep = ["struct {".repeat(100_000), "u8 x;".into(), "} a;".repeat(100_000)].concat();
+    let doubled = chain(40, "typedef struct { @ a; @ b; } t#;");
+    let last = event(&format!("t{} x;", scale(50_000) - 1));
+    let (options, labels) = (many(5_000, "u8 l#;"), many(5_000, "l#,"));
+    let uses = many(5_000, "variant v <t> v#;");
+    let tagged = ["enum : integer { size = 16; } { ", &labels, " } t; ", &uses].concat();
+    let context = ["stream { packet.context := struct { ", &many(20_000, "u8 f#;"), " }; };"];
+    let elsewhere = event(&many(20_000, "u8 a#[stream.packet.context.f#];"));
+    let one = event("u8 f0;");
+    let pieces = "\"x\" ".repeat(scale(300_000));
+    let sum = ["integer { size = ", &"+".repeat(scale(1_000_000)), "8; } x;"].concat();
+    let named = ["struct { ", &many(20_000, "u8 f#;"), " } ", &"n".repeat(scale(500_000)), ";"];
     vec![
-        ("an array of 2^64 elements", event(&format!("{BYTE} a[18446744073709551615];"))),
-        ("an array of arrays", event(&format!("{BYTE} a[4294967295][4294967295];"))),
-        ("many elements of nothing", event(&format!("{BYTE} n; struct {{ }} a[4294967295];"))),
-        (
-            "many arrays of nothing",
-            event(&format!("{BYTE} n; struct {{ struct {{ }} b[65535]; }} a[65535];")),
-        ),
-        (
-            "structures in each other",
-            event(&format!("{}{BYTE} x;{}", "struct {".repeat(100_000), "} a;".repeat(100_000))),
-        ),
-        (
-            "types that double",
-            format!("{}{}", (0..40).map(typedef).collect::<String>(), event("t39 x;")),
-        ),
-        (
-            "a chain of types",
-            format!("{}{}", many(50_000, alias), event(&format!("t{} x;", scale(50_000) - 1))),
-        ),
-        ("many fields", event(&many(200_000, field))),
-        (
-            "lengths far away",
-            event(&format!(
-                "{BYTE} n;{}",
-                many(50_000, |n| format!("{BYTE} f{n}; {BYTE} a{n}[n];"))
-            )),
-        ),
-        ("lengths close by", event(&many(30_000, |n| format!("{BYTE} f{n}; {BYTE} a{n}[f{n}];")))),
-        (
-            "lengths in another scope",
-            format!(
-                "stream {{ packet.context := struct {{ {} }}; }};{}",
-                many(20_000, field),
-                event(&many(20_000, |n| format!("{BYTE} a{n}[stream.packet.context.f{n}];")))
-            ),
-        ),
-        (
-            "a variant again and again",
-            format!(
-                "variant v {{ {} }};{}",
-                many(5_000, |n| format!("{BYTE} l{n};")),
-                event(&format!(
-                    "enum : integer {{ size = 16; }} {{ {labels} }} t; {}",
-                    many(5_000, |n| format!("variant v <t> v{n};"))
-                ))
-            ),
-        ),
-        (
-            "a large environment",
-            format!("env {{ {} }};{}", many(200_000, |n| format!("k{n} = {n};")), event(&field(0))),
-        ),
-        (
-            "a sum without end",
-            event(&format!("integer {{ size = {}8; }} x;", "+".repeat(scale(1_000_000)))),
-        ),
-        (
-            "text in pieces",
-            format!("env {{ a = {}; }};{}", "\"x\" ".repeat(scale(300_000)), event(&field(0))),
-        ),
+        ("an array of 2^64 elements", event("u8 a[18446744073709551615];")),
+        ("an array of arrays", event("u8 a[4294967295][4294967295];")),
+        ("many elements of nothing", event("u8 n; struct { } a[4294967295];")),
+        ("many arrays of nothing", event("u8 n; struct { struct { } b[65535]; } a[65535];")),
+        ("structures in each other", event(&deep)),
+        ("types that double", [doubled, event("t39 x;")].concat()),
+        ("a chain of types", [chain(scale(50_000), "typealias @ := t#;"), last].concat()),
+        ("many fields", event(&many(200_000, "u8 f#;"))),
+        ("lengths far away", event(&["u8 n;", &many(50_000, "u8 f#; u8 a#[n];")].concat())),
+        ("lengths close by", event(&many(30_000, "u8 f#; u8 a#[f#];"))),
+        ("lengths in another scope", [context.concat(), elsewhere].concat()),
+        ("a variant again and again", ["variant v { ", &options, " };", &event(&tagged)].concat()),
+        ("a large environment", ["env { ", &many(200_000, "k# = #;"), " };", &one].concat()),
+        ("a sum without end", event(&sum)),
+        ("text in pieces", ["env { a = ", &pieces, "; };", &one].concat()),
         ("an alignment of 4 KiB", event("integer { size = 8; align = 32768; } x[65535];")),
-        (
-            "a long name around many",
-            event(&format!("struct {{ {} }} {};", many(20_000, field), "n".repeat(scale(500_000)))),
-        ),
+        ("a long name around many", event(&named.concat())),
     ]
 }
 
 /// Metadata of CTF 1.8 whose events are small, and their text is not. None is made smaller: a part
 /// of the stream's bytes is enough.
-fn tsdl_of_much_text() -> Vec<(&'static str, String)> {
-    let list =
-        |count: usize, each: &dyn Fn(usize) -> String| (0..count).map(each).collect::<String>();
-    let labels = |each: &dyn Fn(usize) -> String| {
-        event(&format!("enum : {BYTE} {{ {} }} a;", list(100_000, each)))
-    };
-    let long = |letter: &str| letter.repeat(1_000_000);
+fn tsdl_of_much_text() -> Vec<Case> {
+    let labels = |each: &str| event(&["enum : u8 { ", &all(100_000, each), " } a;"].concat());
+    // A text around a long name.
+    let around = |begin: &str, end: &str| [begin, &"n".repeat(1_000_000), end].concat();
+    let one = event("u8 x;");
+    let contexts = ["stream { event.context := struct { ", &all(3_000, "u8 c#;"), " }; "];
+    let classes =
+        ["event.header := struct { u8 id; }; };", &all(3_000, "event { name = e; id = #; };")];
+    let host = around("env { hostname = \"", "\"; };");
+    let packet = around("stream { packet.context := struct { u8 ", "; }; };");
     vec![
-        ("many labels", labels(&|n| format!("l{n},"))),
-        ("many labels of one value", labels(&|n| format!("l{n} = 1,"))),
-        (
-            "arrays of no length",
-            event(&format!("{}{BYTE} x;", list(20_000, &|n| format!("{BYTE} a{n}[0];")))),
-        ),
-        (
-            "elements of no size in each event",
-            event(&format!("{BYTE} n; struct {{ struct {{ }} s; }} a[65000];")),
-        ),
-        ("a long name", event(&format!("{BYTE} {};", long("n")))),
-        (
-            "long names of elements",
-            event(&format!("{BYTE} n; struct {{ {BYTE} {}; }} a[n];", long("n"))),
-        ),
-        ("a long label", event(&format!("enum : {BYTE} {{ a, \"{}\" }} x;", long("l")))),
-        (
-            "a long host name",
-            format!("env {{ hostname = \"{}\"; }};{}", long("h"), event(&format!("{BYTE} x;"))),
-        ),
-        (
-            "a long name in the packet's context",
-            format!(
-                "stream {{ packet.context := struct {{ {BYTE} {}; }}; }};{}",
-                long("c"),
-                event(&format!("{BYTE} x;"))
-            ),
-        ),
-        (
-            "contexts of many events",
-            format!(
-                "stream {{ event.context := struct {{ {} }}; event.header := struct {{ {BYTE} id; }}; }};{}",
-                list(3_000, &|n| format!("{BYTE} c{n};")),
-                list(3_000, &|n| format!("event {{ name = e; id = {n}; }};"))
-            ),
-        ),
+        ("many labels", labels("l#,")),
+        ("many labels of one value", labels("l# = 1,")),
+        ("arrays of no length", event(&[&all(20_000, "u8 a#[0];"), "u8 x;"].concat())),
+        ("elements of no size in each event", event("u8 n; struct { struct { } s; } a[65000];")),
+        ("a long name", event(&around("u8 ", ";"))),
+        ("long names of elements", event(&around("u8 n; struct { u8 ", "; } a[n];"))),
+        ("a long label", event(&around("enum : u8 { a, \"", "\" } x;"))),
+        ("a long host name", [&host[..], &one].concat()),
+        ("a long name in the packet's context", [&packet[..], &one].concat()),
+        ("contexts of many events", [contexts.concat(), classes.concat()].concat()),
     ]
 }
 
@@ -215,22 +155,10 @@ fn tsdl_of_much_text() -> Vec<(&'static str, String)> {
 const U8: &str =
     r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
 
-/// A variant of many options, and a bit map of many names.
-fn of_many_names(class: &str) -> [String; 2] {
-    let option =
-        |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{class}}}"#);
-    let options: Vec<String> = (2..scale(200_000)).chain([1]).map(option).collect();
-    let variant = format!(
-        r#"{{"type":"variant","selector-field-location":{{"path":["n"]}},"options":[{}]}}"#,
-        options.join(",")
-    );
-    let flags: Vec<String> =
-        (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
-    let bit_map = format!(
-        r#"{{"type":"fixed-length-bit-map","length":8,"byte-order":"little-endian","flags":{{{}}}}}"#,
-        flags.join(",")
-    );
-    [variant, bit_map]
+/// A list of `count` texts of JSON, each with its number in place of `#`.
+fn list(count: usize, text: &str) -> String {
+    let list = many(count, &[text, ","].concat());
+    list.trim_end_matches(',').to_owned()
 }
 
 /// A member of a structure in CTF 2.
@@ -238,115 +166,68 @@ fn member(name: &str, class: &str) -> String {
     format!(r#"{{"name":"{name}","field-class":{class}}}"#)
 }
 
-/// An event record class whose payload has these members.
-fn record(members: &[String]) -> String {
-    let members = members.join(",");
-    format!(
-        r#"{{"type":"event-record-class","payload-field-class":{{"type":"structure","member-classes":[{members}]}}}}"#
-    )
+fn structure(members: &[&str]) -> String {
+    format!(r#"{{"type":"structure","member-classes":[{}]}}"#, members.join(","))
 }
 
-/// A data stream class and these fragments.
-fn with(fragments: &[String]) -> Vec<String> {
-    [&[r#"{"type":"data-stream-class"}"#.to_owned()], fragments].concat()
+/// A data stream class, these fragments, and an event record class whose payload has these members.
+fn record(before: &[String], members: &[&str]) -> Vec<String> {
+    let class = structure(members);
+    let record = format!(r#"{{"type":"event-record-class","payload-field-class":{class}}}"#);
+    [&[r#"{"type":"data-stream-class"}"#.to_owned()], before, &[record]].concat()
 }
 
-/// Aliases of which each uses the one before.
-fn aliases() -> [(&'static str, Vec<String>); 2] {
-    let alias = |n: usize, class: &str| {
-        format!(r#"{{"type":"field-class-alias","name":"t{n}","field-class":{class}}}"#)
+/// So many aliases, each of the class that `class` makes of the one before, and a record of the last.
+fn aliases(count: usize, class: impl Fn(&str) -> String) -> Vec<String> {
+    let alias = |n: usize| {
+        let of = if n == 0 { U8.to_owned() } else { class(&format!("\"t{}\"", n - 1)) };
+        format!(r#"{{"type":"field-class-alias","name":"t{n}","field-class":{of}}}"#)
     };
-    let doubled = |n: usize| {
-        let of = format!("\"t{}\"", n - 1);
-        alias(
-            n,
-            &format!(
-                r#"{{"type":"structure","member-classes":[{},{}]}}"#,
-                member("a", &of),
-                member("b", &of)
-            ),
-        )
-    };
-    let last = scale(60_000) - 1;
-    [
-        (
-            "aliases that double",
-            with(
-                &[
-                    vec![alias(0, U8)],
-                    (1..50).map(doubled).collect(),
-                    vec![record(&[member("x", "\"t49\"")])],
-                ]
-                .concat(),
-            ),
-        ),
-        (
-            "a chain of aliases",
-            with(
-                &[
-                    vec![alias(0, U8)],
-                    (1..=last).map(|n| alias(n, &format!("\"t{}\"", n - 1))).collect(),
-                    vec![record(&[member("x", &format!("\"t{last}\""))])],
-                ]
-                .concat(),
-            ),
-        ),
-    ]
+    let aliases: Vec<String> = (0..count).map(alias).collect();
+    record(&aliases, &[&member("x", &format!("\"t{}\"", count - 1))])
 }
 
 /// Metadata of CTF 2 behind its preamble.
 fn ctf2() -> Vec<(&'static str, Vec<String>)> {
+    let selector = r#""selector-field-location":{"path":["n"]}"#;
     let array = |length: &str, of: &str| {
         format!(r#"{{"type":"static-length-array","length":{length},"element-field-class":{of}}}"#)
     };
-    let optional = format!(
-        r#"{{"type":"optional","selector-field-location":{{"path":["n"]}},"selector-field-ranges":[[0,1]],"field-class":{U8}}}"#
+    let pair = |of: &str| structure(&[&member("a", of), &member("b", of)]);
+    let n = &*member("n", U8);
+    let option =
+        |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{U8}}}"#);
+    // The value of all bytes of the stream is 1.
+    let options: Vec<String> = (2..scale(200_000)).chain([1]).map(option).collect();
+    let options = options.join(",");
+    let variant = format!(r#"{{"type":"variant",{selector},"options":[{options}]}}"#);
+    let flags: Vec<String> =
+        (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
+    let bit_map = format!(
+        r#"{{"type":"fixed-length-bit-map","length":8,"byte-order":"little-endian","flags":{{{}}}}}"#,
+        flags.join(",")
     );
-    let [variant, bit_map] = of_many_names(U8);
-    let [doubled, chained] = aliases();
+    let optional = format!(
+        r#"{{"type":"optional",{selector},"selector-field-ranges":[[0,1]],"field-class":{U8}}}"#
+    );
+    let optional = list(20_000, &member("o#", &optional));
+    let path = "\"n\",".repeat(scale(300_000));
+    let long = format!(
+        r#"{{"type":"dynamic-length-array","element-field-class":{U8},"length-field-location":{{"path":[{path}"n"]}}}}"#
+    );
+    let deep = ["{\"type\":", &"[".repeat(1_000_000), &"]".repeat(1_000_000), "}"].concat();
+    let large = member("a", &array("18446744073709551615", U8));
+    let empty = member("a", &array("4294967295", r#"{"type":"structure"}"#));
     vec![
-        doubled,
-        chained,
-        (
-            "an array of 2^64 elements",
-            with(&[record(&[member("a", &array("18446744073709551615", U8))])]),
-        ),
-        (
-            "many elements of nothing",
-            with(&[record(&[
-                member("n", U8),
-                member("a", &array("4294967295", r#"{"type":"structure"}"#)),
-            ])]),
-        ),
-        (
-            "lists in each other",
-            vec![format!(r#"{{"type":{}{}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000))],
-        ),
-        ("a variant of many options", with(&[record(&[member("n", U8), member("v", &variant)])])),
-        ("a bit map of many names", with(&[record(&[member("b", &bit_map)])])),
-        (
-            "optional fields",
-            with(&[record(
-                &[
-                    vec![member("n", U8)],
-                    (0..scale(20_000)).map(|n| member(&format!("o{n}"), &optional)).collect(),
-                ]
-                .concat(),
-            )]),
-        ),
-        (
-            "a path without end",
-            with(&[record(&[
-                member("n", U8),
-                member(
-                    "a",
-                    &format!(
-                        r#"{{"type":"dynamic-length-array","element-field-class":{U8},"length-field-location":{{"path":[{}"n"]}}}}"#,
-                        "\"n\",".repeat(scale(300_000))
-                    ),
-                ),
-            ])]),
-        ),
+        ("aliases that double", aliases(50, pair)),
+        ("a chain of aliases", aliases(scale(60_000), str::to_owned)),
+        ("an array of 2^64 elements", record(&[], &[&large])),
+        ("many elements of nothing", record(&[], &[n, &empty])),
+        ("lists in each other", vec![deep]),
+        ("a variant of many options", record(&[], &[n, &member("v", &variant)])),
+        ("a bit map of many names", record(&[], &[&member("b", &bit_map)])),
+        ("optional fields", record(&[], &[n, &optional])),
+        ("a path without end", record(&[], &[n, &member("a", &long)])),
     ]
 }
 
@@ -355,20 +236,13 @@ fn crafted_metadata() {
     let place = Place::new();
     let stream = vec![1; scale(1 << 20)];
     let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };\n";
-    let one = tsdl()
-        .into_iter()
-        .chain(tsdl_of_much_text())
-        .map(|(what, text)| (what, [head, &text].concat()));
+    let one = [tsdl(), tsdl_of_much_text()].concat().into_iter();
+    let one =
+        one.map(|(what, text)| (what, [head, &text.replace("u8 ", &format!("{BYTE} "))].concat()));
     let two = ctf2().into_iter().map(|(what, fragments)| {
         let preamble = r#"{"type":"preamble","version":2}"#.to_owned();
-        (
-            what,
-            [preamble]
-                .iter()
-                .chain(&fragments)
-                .map(|fragment| format!("\u{1e}{fragment}\n"))
-                .collect::<String>(),
-        )
+        let fragments = [&[preamble], &fragments[..]].concat();
+        (what, fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect::<String>())
     });
     let mut wrong = Vec::new();
     for (number, (what, metadata)) in one.chain(two).enumerate() {

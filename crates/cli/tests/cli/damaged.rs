@@ -72,20 +72,19 @@ fn a_stream_file_that_is_cut_off_is_a_loss_of_its_trace() {
     );
     ran.says("ctf/chan_1: packet at offset");
     for (verb, format) in [("convert", "json"), ("recover", "ctf"), ("convert", "perfetto")] {
-        let ran = place.run(&[
-            verb,
-            "ctf",
-            "--to",
-            format,
-            "-o",
-            &format!("{verb}-{format}"),
-            "--json",
-            "--strict",
-        ]);
-        assert!(
-            ran.status == 3 && ran.out.contains("\"losses\": true"),
-            "{verb} {format}: {ran:?}"
-        );
+        place
+            .run(&[
+                verb,
+                "ctf",
+                "--to",
+                format,
+                "-o",
+                &format!("{verb}-{format}"),
+                "--json",
+                "--strict",
+            ])
+            .has_status(3)
+            .prints("\"losses\": true");
     }
     let json = std::fs::read_to_string(place.at("convert-json")).unwrap();
     assert!(json.lines().next().unwrap().contains("\"losses\":true"), "{json}");

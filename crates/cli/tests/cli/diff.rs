@@ -2,10 +2,11 @@
 //! nothing else is.
 
 use crate::child::run;
-use crate::support::Place;
+use crate::support::{Place, assert_members};
 use lastwords::{Session, event};
 use lastwords_testkit::random::Random;
-use serde_json::Value;
+use lastwords_testkit::text::Text as _;
+use serde_json::{Value, json};
 
 /// The variable that has the recorder's task.
 const HOW: &str = "LASTWORDS_TEST_DIFF";
@@ -117,10 +118,7 @@ fn planted_divergences_of_recorded_programs_are_found_and_nothing_else_is() {
             record(&place, &good, seed, "nothing", at, 0);
             record(&place, &bad, seed, planted, at, 0);
             let diff = place.json(&["diff", &good, &bad, "--json"]);
-            assert_eq!(
-                (&diff["schema"], &diff["range"]),
-                (&"lastwords.diff.v1".into(), &"whole".into())
-            );
+            assert_members(&diff, &json!({ "schema": "lastwords.diff.v1", "range": "whole" }));
             let findings = findings(&diff);
             let is_there = event.is_none_or(|event| findings.iter().any(|own| own == event));
             let diverged: Vec<&String> =
@@ -167,10 +165,7 @@ fn spans_that_take_longer_are_found() {
     );
     assert_eq!(spans("again")[0]["slower"], Value::Null);
     let text = place.ok(&["diff", "good", "bad"]);
-    assert!(
-        text.contains("spans that take another time (good, bad)\n") && text.contains("slower"),
-        "{text}"
-    );
+    text.has("spans that take another time (good, bad)\n").has("slower");
 }
 
 #[test]
@@ -180,25 +175,16 @@ fn a_text_for_people() {
     record(&place, "again", 1, "nothing", (1, 50), 0);
     record(&place, "bad", 1, "extra", (1, 50), 0);
     let same = place.ok(&["diff", "good", "again"]);
-    assert!(
-        same.contains("compared  both runs whole, from their beginning\nnothing differs clearly\n"),
-        "{same}"
-    );
+    same.has("compared  both runs whole, from their beginning\nnothing differs clearly\n");
     let text = place.ok(&["diff", "good", "bad"]);
-    assert!(text.contains("only in bad") && text.contains("app:retried"), "{text}");
-    assert!(
-        text.contains("2 of 3 that were matched have the same sequence, 3 of them by sequence"),
-        "{text}"
-    );
+    text.has("only in bad").has("app:retried");
+    text.has("2 of 3 that were matched have the same sequence, 3 of them by sequence");
     let line = text.lines().find(|line| line.contains(" diverges after ")).expect("a divergence");
     assert!(line.starts_with("  a thread without a name ("), "{text}");
     assert!(text.lines().any(|line| line.starts_with("    bad   app:retried, ")), "{text}");
-    let some = place.ok(&["diff", "good", "bad", "-e", "order"]);
-    assert!(some.contains("nothing differs clearly"), "{some}");
-    let ran = place.run(&["diff", "good", "nobody"]);
-    assert!(ran.status == 1 && ran.out.is_empty(), "{}", ran.err);
-    let ran = place.run(&["diff", "good", "bad", "-e", "nothing"]);
-    assert!(ran.status == 1 && ran.err.contains("without events"), "{}", ran.err);
+    place.ok(&["diff", "good", "bad", "-e", "order"]).has("nothing differs clearly");
+    place.run(&["diff", "good", "nobody"]).has_status(1).prints_nothing();
+    place.run(&["diff", "good", "bad", "-e", "nothing"]).has_status(1).says("without events");
 }
 
 #[test]
@@ -213,10 +199,6 @@ fn rings_that_overwrote_their_beginning_are_compared_from_the_end() {
     // Both have all kinds of events in the time that is compared, however short it is.
     assert!(diff["range"]["last_ns"].is_string(), "{diff:#}");
     let text = place.ok(&["diff", "good", "bad"]);
-    assert!(
-        text.contains("compared  the last ")
-            && text.contains("of both, which both have without a gap"),
-        "{text}"
-    );
-    assert!(text.contains("  not compared: the beginning of the bad run is overwritten"), "{text}");
+    text.has("compared  the last ").has("of both, which both have without a gap");
+    text.has("  not compared: the beginning of the bad run is overwritten");
 }

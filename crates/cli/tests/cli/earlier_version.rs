@@ -173,8 +173,7 @@ fn a_data_set_of_a_newer_version_is_refused() {
         let ran = place.run(&[&["ingest", "shop", "--into", "."], more].concat());
         ran.has_status(1).says("a data set of version 2, and this program knows version 1");
     }
-    let ran = place.run(&["convert", "shop", "--to", "parquet", "-o", "./"]);
-    ran.has_status(1).says("version 2");
+    place.run(&["convert", "shop", "--to", "parquet", "-o", "./"]).has_status(1).says("version 2");
     assert!(!place.at("v1").exists() && place.at("v2/crashes").exists());
     assert!(!place.at("ingest.jsonl").exists());
 }

@@ -4,6 +4,7 @@
 use crate::child::{Running, run, wait_for};
 use crate::support::Place;
 use lastwords::{ChannelConfig, Session, event};
+use lastwords_testkit::text::Text as _;
 use serde_json::Value;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
@@ -90,9 +91,9 @@ fn events(place: &Place, channel: &str, filter: &str) -> Vec<(String, Value)> {
 /// A channel that is created while the application records gets the events that are sent there, and
 /// no others.
 fn a_channel_is_created(place: &Place, round: usize, record: &dyn Fn(usize)) {
-    let made =
+    let text =
         place.ok(&["channel", "create", "later", "-s", "app", "--size", "1M", "--mode", "discard"]);
-    assert!(made.starts_with("channel later: ") && made.contains("8 sub-buffers"), "{made}");
+    text.starts("channel later: ").has("8 sub-buffers");
     place.run(&["channel", "create", "later"]).has_status(1).says("already");
     for bad in
         [&["channel", "create", "/x"][..], &["channel", "create", "odd", "--subbuf-size", "5000"]]
@@ -105,12 +106,8 @@ fn a_channel_is_created(place: &Place, round: usize, record: &dyn Fn(usize)) {
     let counts =
         ["main", "all", "later"].map(|channel| events(place, channel, &of_round).len() as u64);
     assert_eq!(counts, [EVENTS, EVENTS, EVENTS / 5]);
-    assert!(
-        place.ok(&["list", "app"]).contains("later    discard"),
-        "{}",
-        place.ok(&["list", "app"])
-    );
-    assert!(place.ok(&["inspect", "app"]).contains("later"));
+    place.ok(&["list", "app"]).has("later    discard");
+    place.ok(&["inspect", "app"]).has("later");
     let report = ["report", "app", "--channel", "later", "--strict"];
     let ran = place.run(&report);
     assert_eq!((ran.status, ran.out.lines().count() as u64), (0, EVENTS / 5), "{}", ran.err);
@@ -149,11 +146,7 @@ fn the_application_records_what_a_reader_selects() {
     };
     for (round, expression) in EXPRESSIONS.iter().enumerate() {
         place.ok(&["enable", "shop:*", "-c", "main", "--filter", expression]);
-        let listed = place.ok(&["list", "app"]);
-        assert!(
-            listed.contains(&format!("rule: enable shop:* in main if {expression}")),
-            "{listed}"
-        );
+        place.ok(&["list", "app"]).has(&format!("rule: enable shop:* in main if {expression}"));
         record(round);
         let all = events(&place, "all", &format!("round == {round}"));
         assert_eq!(all.len() as u64, EVENTS + EVENTS / 5);

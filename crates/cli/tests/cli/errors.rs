@@ -4,6 +4,7 @@
 use crate::child::{self, run};
 use crate::support::Place;
 use lastwords::{Session, event};
+use lastwords_testkit::text::Text as _;
 use std::sync::Barrier;
 use std::time::Duration;
 
@@ -68,8 +69,8 @@ fn no_flood_evicts_them_and_text_has_each_once() {
     }
     place.ok(&["convert", "app", "--to", "text", "-o", "text"]);
     assert_eq!(std::fs::read_to_string(place.at("text")).expect("text"), all);
-    let line = place.ok(&["convert", "app", "--to", "perfetto", "-o", "perfetto"]);
-    assert!(line.contains(&format!(" {} events", all.lines().count())), "{line}");
+    let text = place.ok(&["convert", "app", "--to", "perfetto", "-o", "perfetto"]);
+    text.has(&format!(" {} events", all.lines().count()));
 
     // The flood evicted those of before from the other channel; and what is for programs has what
     // each channel has.

@@ -224,8 +224,7 @@ fn unknown_fields_are_refused_and_empty_ones_are_told() {
         &["--separator", ","],
         &["-F", "time", "--separator", "\u{1b}"],
     ] {
-        let ran = place.run(&[&["report", "a"], wrong].concat());
-        assert!(ran.status == 2 && ran.out.is_empty(), "{wrong:?}: {}", ran.err);
+        place.run(&[&["report", "a"], wrong].concat()).has_status(2).prints_nothing();
     }
     for verb in ["convert", "recover"] {
         let ran = place.run(&[verb, "a", "--to", "json", "-o", "out", "-F", "time"]);

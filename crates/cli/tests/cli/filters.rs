@@ -23,6 +23,10 @@ fn lines(text: &str) -> Vec<(String, Value)> {
     text.lines().skip(1).map(of).collect()
 }
 
+fn texts(lines: &[(String, Value)]) -> Vec<&String> {
+    lines.iter().map(|(line, _)| line).collect()
+}
+
 /// The JSON lines that `convert` writes.
 fn json(place: &Place, input: &str, args: &[&str]) -> String {
     let ran = place.run(&[&["convert", input, "--to", "json", "-o", "-"], args].concat());
@@ -37,26 +41,14 @@ fn check(place: &Place, input: &str, cases: &[Case]) {
     for (text, is_wanted) in cases {
         let of = |line: &&(String, Value)| is_wanted(&line.1) == Some(true);
         let expected: Vec<&String> = all.iter().filter(of).map(|(line, _)| line).collect();
-        assert!(
-            !expected.is_empty() && expected.len() < all.len(),
-            "{input}: {text} selects {}",
-            expected.len()
-        );
+        let count = expected.len();
+        assert!(count > 0 && count < all.len(), "{input}: {text} selects {count}");
         let found = json(place, input, &["--filter", text]);
         assert_eq!(found.lines().next(), whole.lines().next(), "{input}: {text}");
-        let found = lines(&found);
-        assert_eq!(
-            found.iter().map(|(line, _)| line).collect::<Vec<_>>(),
-            expected,
-            "{input}: {text}"
-        );
+        assert_eq!(texts(&lines(&found)), expected, "{input}: {text}");
         let last = lines(&json(place, input, &["--filter", text, "--last", "3"]));
         let expected = &expected[expected.len().saturating_sub(3)..];
-        assert_eq!(
-            last.iter().map(|(line, _)| line).collect::<Vec<_>>(),
-            expected,
-            "{input}: {text} --last"
-        );
+        assert_eq!(texts(&last), expected, "{input}: {text} --last");
     }
 }
 
@@ -76,23 +68,26 @@ fn check_text(place: &Place, input: &str, cases: &[Case]) {
     assert_eq!(whole.len(), all.len());
     for (text, is_wanted) in cases {
         let pairs = whole.iter().zip(&all).filter(|(_, (_, json))| is_wanted(json) == Some(true));
-        let expected: Vec<&String> = pairs.map(|(line, _)| line).collect();
-        assert_eq!(
-            of_events(report(&["--filter", text])).iter().collect::<Vec<_>>(),
-            expected,
-            "{input}: {text}"
-        );
+        let expected: Vec<String> = pairs.map(|(line, _)| line.clone()).collect();
+        assert_eq!(of_events(report(&["--filter", text])), expected, "{input}: {text}");
         let last = of_events(report(&["--filter", text, "--last", "2"]));
-        assert_eq!(
-            last.iter().collect::<Vec<_>>(),
-            expected[expected.len().saturating_sub(2)..],
-            "{input}: {text}"
-        );
+        let expected = &expected[expected.len().saturating_sub(2)..];
+        assert_eq!(last, expected, "{input}: {text}");
     }
 }
 
 fn n(json: &Value) -> Option<u64> {
     json["fields"]["n"].as_u64()
+}
+
+/// A number at a JSON pointer.
+fn int(json: &Value, at: &str) -> Option<i64> {
+    json.pointer(at)?.as_i64()
+}
+
+/// A text at a JSON pointer.
+fn text<'j>(json: &'j Value, at: &str) -> Option<&'j str> {
+    json.pointer(at)?.as_str()
 }
 
 /// For testkit's sample session, and the same as CTF.
@@ -102,58 +97,48 @@ const SESSION: &[Case] = &[
     ("(n & 6) == 2 || n << 1 == 300", |json| Some(n(json)? & 6 == 2 || n(json)? == 150)),
     ("!(n == 150)", |json| Some(n(json)? != 150)),
     (r#"text ~ "x*" && text != "xxxxxxx""#, |json| {
-        let text = json["fields"]["text"].as_str()?;
-        Some(text.starts_with('x') && text != "xxxxxxx")
+        text(json, "/fields/text").map(|text| text.starts_with('x') && text != "xxxxxxx")
     }),
-    (r#"kind == "below""#, |json| Some(json["fields"]["kind"]["label"].as_str()? == "below")),
-    ("kind == 7", |json| Some(json["fields"]["kind"]["value"].as_i64()? == 7)),
-    ("kind < 0", |json| Some(json["fields"]["kind"]["value"].as_i64()? < 0)),
+    (r#"kind == "below""#, |json| Some(text(json, "/fields/kind/label")? == "below")),
+    ("kind == 7", |json| Some(int(json, "/fields/kind/value")? == 7)),
+    ("kind < 0", |json| Some(int(json, "/fields/kind/value")? < 0)),
     ("ratio >= 199.5 && yes", |json| {
-        Some(
-            json["fields"]["ratio"].as_f64()? >= 199.5
-                && (json["fields"]["yes"] == true || json["fields"]["yes"] == 1),
-        )
+        let yes = &json["fields"]["yes"];
+        Some(json["fields"]["ratio"].as_f64()? >= 199.5 && (*yes == true || *yes == 1))
     }),
     ("three[1] == -1 && n > 200", |json| {
-        Some(json["fields"]["three"][1].as_i64()? == -1 && n(json)? > 200)
+        Some(int(json, "/fields/three/1")? == -1 && n(json)? > 200)
     }),
-    ("list[0] < 500", |json| Some(json["fields"]["list"][0].as_u64()? < 500)),
-    (r#"event == "testkit:wide""#, |json| Some(json["event"].as_str()? == "testkit:wide")),
+    ("list[0] < 500", |json| Some(int(json, "/fields/list/0")? < 500)),
+    (r#"event == "testkit:wide""#, |json| Some(text(json, "/event")? == "testkit:wide")),
     (r#"event ~ "*:wide" || n < 146"#, |json| {
-        Some(json["event"].as_str()?.ends_with(":wide") || n(json).is_some_and(|n| n < 146))
+        Some(text(json, "/event")?.ends_with(":wide") || n(json).is_some_and(|n| n < 146))
     }),
-    ("cpu == 0 && CPU < 1", |json| Some(json["cpu"].as_u64()? == 0)),
-    ("shard == 7 && n > 160", |json| {
-        Some(json["context"]["shard"].as_u64()? == 7 && n(json)? > 160)
-    }),
-    ("$ctx.shard && pid == 4242", |json| Some(json["context"]["shard"].as_u64()? != 0)),
+    ("cpu == 0 && CPU < 1", |json| Some(int(json, "/cpu")? == 0)),
+    ("shard == 7 && n > 160", |json| Some(int(json, "/context/shard")? == 7 && n(json)? > 160)),
+    ("$ctx.shard && pid == 4242", |json| Some(int(json, "/context/shard")? != 0)),
     ("shard == 99 || n == 147", |json| Some(n(json)? == 147)),
 ];
 
 /// For the sample of trace.dat.
 const KERNEL: &[Case] = &[
-    ("pid == 9", |json| {
-        Some(json["fields"]["pid"].as_i64().or(json["context"]["pid"].as_i64())? == 9)
-    }),
-    ("common_pid == 9", |json| Some(json["context"]["pid"].as_i64()? == 9)),
-    ("$ctx.pid == 7", |json| Some(json["context"]["pid"].as_i64()? == 7)),
+    ("pid == 9", |json| Some(int(json, "/fields/pid").or(int(json, "/context/pid"))? == 9)),
+    ("common_pid == 9", |json| Some(int(json, "/context/pid")? == 9)),
+    ("$ctx.pid == 7", |json| Some(int(json, "/context/pid")? == 7)),
     (r#"comm == "init""#, |json| {
-        Some(json["fields"]["comm"].as_str().or(json["context"]["comm"].as_str())? == "init")
+        Some(text(json, "/fields/comm").or(text(json, "/context/comm"))? == "init")
     }),
-    (r#"COMM ~ "w*""#, |json| Some(json["context"]["comm"].as_str()?.starts_with('w'))),
+    (r#"COMM ~ "w*""#, |json| Some(text(json, "/context/comm")?.starts_with('w'))),
     (r#"event == "ftrace:print" && buf ~ "hel*""#, |json| {
-        Some(json["event"].as_str()? == "ftrace:print")
+        Some(text(json, "/event")? == "ftrace:print")
     }),
-    (r#"msg == "hello\n""#, |json| Some(json["fields"]["msg"].as_str()? == "hello\n")),
-    ("cpu == 1", |json| Some(json["cpu"].as_u64()? == 1)),
+    (r#"msg == "hello\n""#, |json| Some(text(json, "/fields/msg")? == "hello\n")),
+    ("cpu == 1", |json| Some(int(json, "/cpu")? == 1)),
     ("ip > 0xffffffff00000000", |json| {
         Some(json["fields"]["ip"].as_u64()? > 0xffff_ffff_0000_0000)
     }),
     ("common_flags & 1 && common_pid", |json| {
-        Some(
-            json["context"]["flags"].as_str()?.starts_with('d')
-                && json["context"]["pid"].as_i64()? != 0,
-        )
+        Some(text(json, "/context/flags")?.starts_with('d') && int(json, "/context/pid")? != 0)
     }),
 ];
 
@@ -162,11 +147,7 @@ fn sessions_are_filtered() {
     let place = place();
     check(&place, "a", SESSION);
     // CTF 1.8 has no names of channels.
-    check(
-        &place,
-        "a",
-        &[(r#"channel == "main""#, |json| Some(json["channel"].as_str()? == "main"))],
-    );
+    check(&place, "a", &[(r#"channel == "main""#, |json| Some(text(json, "/channel")? == "main"))]);
     check_text(&place, "a", SESSION);
 }
 
@@ -188,18 +169,8 @@ fn folders_of_ctf_are_filtered() {
 fn kernels_are_filtered() {
     let place = place();
     check(&place, "k.dat", KERNEL);
-    place.ok(&[
-        "convert",
-        "k.dat",
-        "-o",
-        "top",
-        "--instance",
-        "top",
-        "--to",
-        "ctf2",
-        "--filter",
-        "common_pid == 9",
-    ]);
+    let args = ["convert", "k.dat", "-o", "top", "--instance", "top", "--to", "ctf2", "--filter"];
+    place.ok(&[&args[..], &["common_pid == 9"]].concat());
     assert_eq!(lines(&json(&place, "top", &[])).len(), 1);
     // The kernel's own text, with its header and the marks of losses.
     let text = place.ok(&["report", "k.dat", "--filter", "common_pid != 7"]);
@@ -221,12 +192,10 @@ fn matrix_of_filtered_dumps() {
     let place = Place::new();
     let packed = Path::new(&cases).join("ftrace-6.12-basic/memory.elf.zst");
     let dump = place.at("memory.elf");
-    tool(
-        "zstd",
-        &["-q", "-d", "--long=27", &packed.to_string_lossy(), "-o", &dump.to_string_lossy()],
-    );
+    let (packed, dump) = (packed.to_str().unwrap(), dump.to_str().unwrap());
+    tool("zstd", &["-q", "-d", "--long=27", packed, "-o", dump]);
     let cases: &[Case] = &[
-        ("prev_pid == 0", |json| Some(json["fields"]["prev_pid"].as_i64()? == 0)),
+        ("prev_pid == 0", |json| Some(int(json, "/fields/prev_pid")? == 0)),
         (r#"prev_comm ~ "rcu*" || next_comm ~ "k*""#, |json| {
             let fields = &json["fields"];
             Some(
@@ -234,20 +203,19 @@ fn matrix_of_filtered_dumps() {
                     || fields["next_comm"].as_str()?.starts_with('k'),
             )
         }),
-        ("ret < 0", |json| Some(json["fields"]["ret"].as_i64()? < 0)),
+        ("ret < 0", |json| Some(int(json, "/fields/ret")? < 0)),
         ("args[0] == 1 && id == 1", |json| {
-            Some(json["fields"]["args"][0].as_u64()? == 1 && json["fields"]["id"] == 1)
+            Some(int(json, "/fields/args/0")? == 1 && json["fields"]["id"] == 1)
         }),
         ("vec == 1 || common_pid == 1", |json| {
-            Some(json["fields"]["vec"] == 1 || json["context"]["pid"].as_i64()? == 1)
+            Some(json["fields"]["vec"] == 1 || int(json, "/context/pid")? == 1)
         }),
         (r#"COMM == "init" && CPU == 1"#, |json| {
             Some(json["context"]["comm"] == "init" && json["cpu"] == 1)
         }),
-        (r#"name ~ "*filp*""#, |json| Some(json["fields"]["name"].as_str()?.contains("filp"))),
+        (r#"name ~ "*filp*""#, |json| Some(text(json, "/fields/name")?.contains("filp"))),
         (r#"event ~ "kmem:*free*""#, |json| {
-            let event = json["event"].as_str()?;
-            Some(event.starts_with("kmem:") && event.contains("free"))
+            text(json, "/event").map(|name| name.starts_with("kmem:") && name.contains("free"))
         }),
         ("gfp_flags & 0x100", |json| Some(json["fields"]["gfp_flags"].as_u64()? & 0x100 != 0)),
     ];
@@ -258,11 +226,8 @@ fn matrix_of_filtered_dumps() {
 fn filters_join_other_selections() {
     let place = place();
     let all = lines(&json(&place, "a", &[]));
-    let found = lines(&json(
-        &place,
-        "a",
-        &["--filter", "n >= 100", "-e", "wide", "--channel", "main", "--last", "4"],
-    ));
+    let args = ["--filter", "n >= 100", "-e", "wide", "--channel", "main", "--last", "4"];
+    let found = lines(&json(&place, "a", &args));
     let of = |json: &Value| {
         n(json).is_some_and(|n| n >= 100)
             && json["event"] == "testkit:wide"
@@ -270,10 +235,7 @@ fn filters_join_other_selections() {
     };
     let expected: Vec<&String> =
         all.iter().filter(|(_, json)| of(json)).map(|(line, _)| line).collect();
-    assert_eq!(
-        found.iter().map(|(line, _)| line).collect::<Vec<_>>(),
-        expected[expected.len() - 4..]
-    );
+    assert_eq!(texts(&found), expected[expected.len() - 4..]);
     // A session and CTF on one timeline: the last ones of both.
     let merged = place.ok(&["report", "a", "ctf", "--utc", "--filter", "n & 8"]);
     let last = place.ok(&["report", "a", "ctf", "--utc", "--filter", "n & 8", "--last", "5"]);
@@ -286,17 +248,8 @@ fn filters_join_other_selections() {
     // Files of a folder, and Perfetto.
     place.ok(&["recover", "a", "--to", "text", "-o", "texts", "--filter", "n == 147"]);
     assert_eq!(std::fs::read_to_string(place.at("texts/small.txt")).unwrap().lines().count(), 1);
-    place.ok(&[
-        "recover",
-        "a",
-        "k.dat",
-        "--to",
-        "perfetto",
-        "-o",
-        "traces",
-        "--filter",
-        "n == 147 || common_pid == 9",
-    ]);
+    let either = "n == 147 || common_pid == 9";
+    place.ok(&["recover", "a", "k.dat", "--to", "perfetto", "-o", "traces", "--filter", either]);
     let len = |path: &str| std::fs::metadata(place.at(path)).unwrap().len();
     place.ok(&["recover", "a", "--to", "perfetto", "-o", "whole"]);
     assert!(len("traces/small.perfetto-trace") < len("whole/small.perfetto-trace") / 10);
@@ -313,18 +266,13 @@ fn filters_that_cannot_be_used() {
         for verb in ["report", "recover", "convert"] {
             let args = [verb, "a", "--filter", text, "-o", "out"];
             let ran = place.run(if verb == "report" { &args[..4] } else { &args });
-            assert!(
-                ran.status == 2 && ran.out.is_empty() && ran.err.contains(part),
-                "{text}: {ran:?}"
-            );
+            ran.has_status(2).prints_nothing().says(part);
         }
     }
+    let unknown =
+        "byte 0: found the name `nn`; expected a field, a context that an event of the input has";
     for (input, text, part) in [
-        (
-            "a",
-            "nn == 1",
-            "byte 0: found the name `nn`; expected a field, a context that an event of the input has",
-        ),
+        ("a", "nn == 1", unknown),
         ("a", "n > 1 && shrad == 7", "such as shard\n  n > 1 && shrad == 7\n           ^"),
         ("a", "$ctx.n == 1", "found the name `$ctx.n`; expected a context"),
         ("a", "$ctx.shad == 1", "such as $ctx.shard"),
@@ -334,27 +282,18 @@ fn filters_that_cannot_be_used() {
         ("k.dat", "xyzzy == 1", "or one of cpu, CPU, comm"),
     ] {
         let ran = place.run(&["recover", input, "--to", "json", "-o", "out", "--filter", text]);
-        assert!(ran.status == 1 && ran.err.contains(part), "{text}: {ran:?}");
-        let ran = place.run(&["report", input, "--filter", text]);
-        assert!(ran.status == 1 && ran.out.is_empty() && ran.err.contains(part), "{text}: {ran:?}");
+        ran.has_status(1).says(part);
+        place.run(&["report", input, "--filter", text]).has_status(1).prints_nothing().says(part);
     }
     // Packets and pages are copied as they are.
-    for (args, formats) in [
-        (
-            ["recover", "a", "--to", "ctf"],
-            "are for other formats: text, json, perfetto, otlp, parquet and arrow",
-        ),
-        (
-            ["convert", "ctf", "--to", "ctf2"],
-            "are for other formats: text, json, perfetto, otlp, parquet and arrow",
-        ),
-        (
-            ["recover", "k.dat", "--to", "trace-dat"],
-            "are for other formats: text, json, perfetto, otlp, ctf, ctf2, parquet and arrow",
-        ),
+    for (args, more) in [
+        (["recover", "a", "--to", "ctf"], ""),
+        (["convert", "ctf", "--to", "ctf2"], ""),
+        (["recover", "k.dat", "--to", "trace-dat"], "ctf, ctf2, "),
     ] {
         let ran = place.run(&[&args[..], &["-o", "out", "--filter", "cpu == 0"]].concat());
-        ran.has_status(1).says(formats).says("--filter");
+        let formats = format!("text, json, perfetto, otlp, {more}parquet and arrow");
+        ran.has_status(1).says(&format!("are for other formats: {formats}")).says("--filter");
     }
     assert!(!place.at("out").exists(), "nothing is written");
     let ran = place.run(&["report", "a", "--filter", "n == 1", "--consume"]);

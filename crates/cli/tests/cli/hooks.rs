@@ -3,6 +3,7 @@
 
 use crate::recovery::killed;
 use crate::support::{Place, Ran, ran, small, tool};
+use lastwords_testkit::text::Text as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
@@ -73,11 +74,8 @@ fn save_trace(place: &Place, shell: &[&str], crash: &str) -> Ran {
     }
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(shell[0]);
-    command
-        .args(&shell[1..])
-        .arg(hooks().join("kdump/save-trace"))
-        .env("PATH", path)
-        .env("TZ", "UTC");
+    command.args(&shell[1..]);
+    command.arg(hooks().join("kdump/save-trace")).env("PATH", path).env("TZ", "UTC");
     command.env("LASTWORDS_CRASH_DIR", place.at(crash)).env("LASTWORDS_SAVED", place.at("saved"));
     command.env("LASTWORDS_VMCORE", place.at("dead")).env("LASTWORDS_MEMORY_KB", "4000000");
     let ran = ran(command.output().expect("a shell: cargo xtask setup"));
@@ -132,7 +130,7 @@ fn a_crash_kernel_writes_through_no_name_of_another_user() {
             "{ran:?}"
         );
         // A second hook of the same crash kernel does not save it again.
-        assert!(save_trace(&place, shell, &crash).err.contains("already"));
+        save_trace(&place, shell, &crash).err.has("already");
         fs::remove_file(place.at("saved")).unwrap();
     }
 }
@@ -229,12 +227,8 @@ fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
         let program = place.at("program");
         fs::write(&program, format!("#!/bin/sh\nid -u >> {}\n", log.display())).unwrap();
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-        let ran = unit(
-            &place,
-            "retain",
-            &[("LASTWORDS_PLACES", places), ("LASTWORDS_PROGRAM", &program)],
-        );
-        ran.has_status(0);
+        unit(&place, "retain", &[("LASTWORDS_PLACES", places), ("LASTWORDS_PROGRAM", &program)])
+            .has_status(0);
         fs::read_to_string(log).unwrap()
     };
     // As /run/user/UID/lastwords: the user may mount a file system there, which says that it is
@@ -396,23 +390,12 @@ fn each_service_has_a_sandbox() {
     assert_eq!(services.len(), 4);
     for service in services {
         let text = fs::read_to_string(&service).unwrap();
-        for setting in [
-            "SyslogLevelPrefix=no",
-            "NoNewPrivileges=yes",
-            "PrivateTmp=yes",
-            "PrivateNetwork=yes",
-            "ProtectSystem=strict",
-            "ProtectHome=",
-            "CapabilityBoundingSet=CAP_",
-            "RestrictAddressFamilies=AF_UNIX",
-            "SystemCallFilter=@system-service",
-            "SystemCallArchitectures=native",
-            "MemoryDenyWriteExecute=yes",
-            "RestrictNamespaces=yes",
-            "RestrictSUIDSGID=yes",
-            "ProtectKernelModules=yes",
-            "UMask=0077",
-        ] {
+        let words = "SyslogLevelPrefix=no NoNewPrivileges=yes PrivateTmp=yes PrivateNetwork=yes \
+            ProtectSystem=strict ProtectHome= CapabilityBoundingSet=CAP_ \
+            RestrictAddressFamilies=AF_UNIX SystemCallFilter=@system-service \
+            SystemCallArchitectures=native MemoryDenyWriteExecute=yes RestrictNamespaces=yes \
+            RestrictSUIDSGID=yes ProtectKernelModules=yes UMask=0077";
+        for setting in words.split(' ') {
             assert!(
                 text.lines().any(|line| line.starts_with(setting)),
                 "{}: {setting}",

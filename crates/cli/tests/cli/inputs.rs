@@ -19,8 +19,9 @@ fn one_that_is_bad_denies_no_other() {
         for (verb, strict) in
             [(&["report"][..], 3), (&["recover", "-o", "out"], 3), (&["inspect"], 0)]
         {
-            let ran = place.run(&[verb, &["sessions"]].concat());
-            ran.has_status(0)
+            place
+                .run(&[verb, &["sessions"]].concat())
+                .has_status(0)
                 .says("error: sessions/zzz-0123456789abcdef: the folder has no session");
             let _ = std::fs::remove_dir_all(place.at("out"));
             if strict == 3 {

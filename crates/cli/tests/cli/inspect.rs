@@ -3,6 +3,7 @@
 use crate::kinds::place;
 use crate::lttng::timed_shm;
 use crate::support::{Place, small, tool};
+use lastwords_testkit::text::Text as _;
 use serde_json::Value;
 
 /// The activity of the only trace of an input.
@@ -73,11 +74,9 @@ fn a_selection_is_counted_and_said() {
             assert_eq!(selected["selected"], true);
             assert_eq!(selected["total"], printed(&place, &args), "{args:?}");
             assert!(selected["total"].as_u64() <= whole["total"].as_u64(), "{args:?}");
-            let text = place.run(&[&["inspect"], &args[..]].concat()).out;
-            assert!(
-                text.contains("selected by the options; losses and rings are those of all"),
-                "{text}"
-            );
+            place
+                .run(&[&["inspect"], &args[..]].concat())
+                .prints("selected by the options; losses and rings are those of all");
         }
     }
     let of_channels = |args: &[&str]| {
@@ -110,12 +109,8 @@ fn text_has_span_rate_and_reasons_and_no_internals() {
             assert!(!text.contains(words), "{input}: {words} in\n{text}");
         }
     }
-    let text = place.ok(&["inspect", "a"]);
-    assert!(
-        text.contains(
-            "channel main, CPU 0: 4.00 KiB of older events overwritten, because the ring was full"
-        ),
-        "{text}"
+    place.ok(&["inspect", "a"]).has(
+        "channel main, CPU 0: 4.00 KiB of older events overwritten, because the ring was full",
     );
     let verbose = place.ok(&["inspect", "a", "--verbose"]);
     for words in ["positions ", "known to ", "reservation,", "sub-buffers: ", "STREAM"] {
@@ -157,11 +152,7 @@ fn a_clock_that_counts_no_nanoseconds_has_ticks() {
             ran.out
         );
         // The readings are those that the kernel's text has.
-        let text = place.run(&["report", "k.dat"]).out;
-        assert!(
-            text.contains(&format!(" {begin}: ")) && text.contains(&format!(" {end}: ")),
-            "{text}"
-        );
+        place.run(&["report", "k.dat"]).out.has(&format!(" {begin}: ")).has(&format!(" {end}: "));
         ran.does_not_say("nanoseconds");
     }
     assert_eq!(activity(&place, &["a"])["unit"], "ns");
@@ -188,11 +179,7 @@ fn ticks_select_and_are_printed() {
     assert!(later < ticks.len() && selected.lines().count() == later, "{selected}");
     for moment in ["-2s", "1.5", "2026-11-21T09:08:31Z"] {
         let ran = place.run(&["report", "k.dat", "--until", moment]);
-        assert!(
-            ran.status == 1 && ran.err.contains("give --since and --until in ticks"),
-            "{moment}: {}",
-            ran.err
-        );
+        ran.has_status(1).says("give --since and --until in ticks");
     }
 }
 
@@ -234,11 +221,10 @@ fn times_beyond_64_bits_are_a_loss() {
             ran.err
         );
     }
-    let text = place.run(&["inspect", "ctf"]).out;
-    assert!(
-        text.contains("not decoded: ctf/") && text.contains(" outside of the times of 64 bits"),
-        "{text}"
-    );
+    place
+        .run(&["inspect", "ctf"])
+        .prints("not decoded: ctf/")
+        .prints(" outside of the times of 64 bits");
 }
 
 #[test]
@@ -270,8 +256,10 @@ fn one_event_is_one_and_has_no_rate() {
         "{text}"
     );
     small(&place, "small", 7);
-    let text = place.run(&["inspect", "./small", "--since", "2100-01-01"]).out;
-    assert!(!text.contains("\nevents\n") && text.contains("\nchannels\n"), "{text}");
+    place
+        .run(&["inspect", "./small", "--since", "2100-01-01"])
+        .does_not_print("\nevents\n")
+        .prints("\nchannels\n");
 }
 
 #[test]
@@ -286,10 +274,6 @@ fn lttng_has_what_report_prints_and_its_path_is_shown() {
         (&events.len().into(), &lost.into())
     );
     let text = place.ok(&["inspect", path]);
-    assert!(
-        text.contains("sh\\u{1b}m: memory of LTTng's user-space tracer")
-            && !text.contains('\u{1b}'),
-        "{text}"
-    );
-    assert!(text.contains(&format!("losses     {lost} events lost\n")), "{text}");
+    text.has("sh\\u{1b}m: memory of LTTng's user-space tracer").lacks("\u{1b}");
+    text.has(&format!("losses     {lost} events lost\n"));
 }

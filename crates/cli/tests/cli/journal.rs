@@ -1,10 +1,11 @@
 //! `why --journal`: entries of the system's journal, as a socket gets them and as journald has them.
 
 use crate::pods::library;
-use crate::support::{Place, ran};
+use crate::support::{Place, assert_members, ran};
 use crate::why::ended;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{IoSliceMut, Read as _, Seek as _};
 use std::mem::MaybeUninit;
@@ -110,10 +111,8 @@ fn a_signal_and_a_large_entry() {
 #[test]
 fn without_a_journal_it_is_an_error() {
     let place = ended("exit_3", None);
-    place
-        .run(&["why", "shop", "--journal", "--journal-socket", "none"])
-        .has_status(1)
-        .says("none: the journal takes no entry");
+    let ran = place.run(&["why", "shop", "--journal", "--journal-socket", "none"]);
+    ran.has_status(1).says("none: the journal takes no entry");
 }
 
 /// journald itself, in a mount namespace, and the script of the units. As root only.
@@ -154,7 +153,7 @@ fn journald_has_what_collect_writes() {
     // The second run has nothing new to say.
     let [entry] = found.out.lines().collect::<Vec<_>>()[..] else { panic!("{found:?}") };
     let entry: serde_json::Value = serde_json::from_str(entry).expect("JSON");
-    assert_eq!((&entry["LASTWORDS_SESSION"], &entry["PRIORITY"]), (&"shop".into(), &"4".into()));
+    assert_members(&entry, &json!({ "LASTWORDS_SESSION": "shop", "PRIORITY": "4" }));
     assert_eq!(entry["_TRANSPORT"], "journal");
     let events = entry["LASTWORDS_LAST_EVENTS"].as_str().expect("text");
     assert_eq!(events.lines().filter(|line| line.contains("shop:large")).count(), 50);

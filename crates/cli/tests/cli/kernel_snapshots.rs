@@ -4,6 +4,7 @@
 use crate::record::{self, kills, wait_for_instance};
 use crate::stream::{KILL, numbered};
 use crate::support::{Place, tool};
+use lastwords_testkit::text::Text as _;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -60,11 +61,8 @@ fn the_events_of_the_window_are_shown_and_all_with_whole() {
         assert_eq!(shown(&[]), expected.collect::<Vec<_>>(), "{begin:?} {end:?}");
         assert_eq!(shown(&["--whole"]), (0..1500).collect::<Vec<_>>(), "{begin:?} {end:?}");
         let told = place.run(&["report", folder.to_str().unwrap()]).err;
-        assert!(told.contains("snapshot 1, which syscalls:sys_enter_kill took"), "{told}");
-        assert!(
-            told.contains("no trigger was set for 2.500 s before it, 1.000 s of it for the limit"),
-            "{told}"
-        );
+        told.has("snapshot 1, which syscalls:sys_enter_kill took");
+        told.has("no trigger was set for 2.500 s before it, 1.000 s of it for the limit");
         assert_eq!(told.contains("only the window"), begin.is_some() || end.is_some(), "{told}");
     }
     // The snapshot before has a part of the window.
@@ -141,13 +139,13 @@ fn the_snapshots_of_a_recording_are_watched_until_it_ends() {
             .spawn()
             .expect("it starts");
         let mut said = BufReader::new(watcher.stderr.take().unwrap()).lines();
-        assert!(said.next().unwrap().unwrap().contains("watching own"));
+        said.next().unwrap().unwrap().has("watching own");
         let mut out = BufReader::new(watcher.stdout.take().unwrap()).lines();
         let folder = save(&place, "own", number, 0);
         assert_eq!(out.next().unwrap().unwrap(), folder);
         let folder = save(&place, "own", number + 10, 2_000_000_000);
         assert_eq!(out.next().unwrap().unwrap(), folder);
-        assert!(said.next().unwrap().unwrap().contains("no trigger was set for 2.0 s before it"));
+        said.next().unwrap().unwrap().has("no trigger was set for 2.0 s before it");
         // The last snapshot is found, too.
         let folder = save(&place, "own", number + 20, 0);
         fs::remove_file(place.sessions().join(".record-own.json")).unwrap();

@@ -234,8 +234,9 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
     place.ok(&["convert", "a", "-o", "fifo", "--to", "json", "--force"]);
     assert!(reader.join().unwrap().starts_with(b"{\"schema\""));
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fifo.symlink_metadata().unwrap().file_type()));
-    let ran = place.run(&["convert", "k.dat", "-o", "fifo", "--force"]);
-    ran.has_status(1)
+    place
+        .run(&["convert", "k.dat", "-o", "fifo", "--force"])
+        .has_status(1)
         .says("a device or a FIFO takes text, json, perfetto, otlp, parquet and arrow");
 }
 
@@ -303,8 +304,10 @@ fn an_instance_without_a_snapshot_says_so() {
         ran.has_status(1).prints_nothing().says("instance top has no snapshot");
     }
     // The events of the rings are printed nevertheless.
-    let ran = place.run(&["inspect", "k.dat", "--snapshot"]);
-    ran.has_status(1).says("instance top has no snapshot");
+    place
+        .run(&["inspect", "k.dat", "--snapshot"])
+        .has_status(1)
+        .says("instance top has no snapshot");
     assert!(!place.at("no").exists() && !place.at("no.txt").exists());
     place.run(&["report", "k.dat", "--raw", "--split"]).has_status(2);
 }

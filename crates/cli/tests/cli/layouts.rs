@@ -81,7 +81,7 @@ fn without_the_right_types_it_is_said_what_to_give() {
         ran.status == 1 && ran.err.contains(what) && ran.err.contains("--bundle FILE")
     };
     assert!(says(&bare, "; give the kernel that wrote it"), "{}", bare.err);
-    assert!(bare.out.is_empty(), "{}", bare.out);
+    bare.prints_nothing();
     let memory = [vec![0; SIZE], std::fs::read(place.at("region")).unwrap()].concat();
     std::fs::write(place.at("memory"), memory).unwrap();
     let found = place.run(&["report", "memory", "--raw"]);
@@ -103,7 +103,7 @@ fn without_the_right_types_it_is_said_what_to_give() {
             "{}",
             ran.err
         );
-        assert!(ran.out.is_empty(), "{}", ran.out);
+        ran.prints_nothing();
         let lacks = "struct ring_buffer_cpu_meta has no member head_buffer";
         assert_eq!(
             ran.err.contains(lacks),

@@ -20,7 +20,7 @@ fn grep_prints_the_lines_that_grep_prints() {
     assert_eq!(lines(&place, &["-g", "7$", "--last", "3"]), sevens[sevens.len() - 3..]);
     assert_eq!(lines(&place, &["-g", "7$", "-g", "^[0-9:.]+ "]), sevens);
     let none = place.run(&["report", "app", "--grep", "no such text"]);
-    assert_eq!((none.status, none.out.as_str()), (1, ""), "{}", none.err);
+    none.has_status(1).prints_nothing();
     none.says(&format!("none of {} events matches --grep", all.len()));
     place.run(&["report", "app", "--grep", "("]).has_status(2);
     let coloured = place.ok(&["--color", "always", "report", "app", "--utc", "-g", "7$"]);

@@ -3,6 +3,7 @@
 
 use crate::record::{KILLED, KILLS, TRACEFS, TURNS, kills, start, state, tracing, wait_until};
 use crate::support::{Place, ran, tool};
+use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -31,12 +32,12 @@ fn a_trigger_ends_a_recording() {
             "a trigger of -e sched:sched_switch",
         ),
     ] {
-        let refused = place.run(&[&["record", "--force"], more, &["--", "true"]].concat());
-        refused.has_status(1).says(why);
+        let ran = place.run(&[&["record", "--force"], more, &["--", "true"]].concat());
+        ran.has_status(1).says(why);
         assert_eq!(state(), before, "{why}");
     }
-    let refused = place.run(&["record", "-R", "traceoff", "-e", "sched"]);
-    refused.has_status(2).says("has no --event before it");
+    let ran = place.run(&["record", "-R", "traceoff", "-e", "sched"]);
+    ran.has_status(2).says("has no --event before it");
 }
 
 /// An instance of the test's own, which is removed at the end.
@@ -66,12 +67,12 @@ impl Drop for Instance {
 fn record_turns(place: &Place) {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "record::child_takes_turns_with_the_kernel"]);
-    let done = ran(command
+    ran(command
         .env(TURNS, "1")
         .env("LASTWORDS_DIR", place.sessions())
         .output()
-        .expect("this program"));
-    done.has_status(0);
+        .expect("this program"))
+    .has_status(0);
 }
 
 /// Follows until `enough` says so of the text, then ends by Ctrl-C. Returns the text and what was
@@ -114,7 +115,7 @@ fn an_instance_is_followed_alone_and_with_a_session() {
     let is_done = |text: &str| targets(text).contains(&1_019_999);
     let run = || _ = tool("bash", &["-c", KILLS]);
     let (text, said) = follow(&place, &["turns", "lastwords_test"], run, is_done);
-    assert!(said.contains("nothing lost"), "{said}");
+    said.has("nothing lost");
     let numbers: Vec<u64> =
         targets(&text).into_iter().filter(|pid| (1_000_000..1_020_000).contains(pid)).collect();
     assert_eq!(numbers, (1_000_000..1_020_000).collect::<Vec<_>>());

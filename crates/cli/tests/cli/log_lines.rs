@@ -3,6 +3,7 @@
 use crate::child::run;
 use crate::support::{Place, small};
 use lastwords::Session;
+use lastwords_testkit::text::Text as _;
 
 /// The environment variable that makes this test program the recorded one.
 const HOW: &str = "LASTWORDS_TEST_LOG_LINES";
@@ -75,10 +76,10 @@ fn spans_and_messages_as_in_the_log() {
             assert_eq!(next(), format!("{both} {target}: order {id} is slow id={id}"));
         }
         let close = next();
-        assert!(close.starts_with(&format!("{both} span:close after ")), "{close}");
+        close.starts(&format!("{both} span:close after "));
         assert_eq!(next(), format!("{order} store:stored: rows={id}"));
         let close = next();
-        assert!(close.starts_with(&format!("{order} span:close after ")), "{close}");
+        close.starts(&format!("{order} span:close after "));
     }
     assert_eq!(next(), format!("{target}:no money:"));
     assert_eq!(next(), "request{path=/last}: span:new");
@@ -87,7 +88,7 @@ fn spans_and_messages_as_in_the_log() {
     // Ids are there where they are asked for.
     let ids = place.ok(&["report", "app", "-v", "-e", "span:*"]);
     assert!(ids.lines().all(|line| line.contains(" span_id=")), "{ids}");
-    assert!(ids.contains(&format!(": span:new {target}::order: id=200 span_id=")), "{ids}");
+    ids.has(&format!(": span:new {target}::order: id=200 span_id="));
     let columns = place.ok(&["report", "app", "-F", "event,span_id", "-e", "store:*"]);
     assert!(columns.lines().all(|line| !line.ends_with('-')), "{columns}");
     // The last events have the same chains, though the spans were opened before them.
@@ -114,14 +115,9 @@ fn severities_by_their_names() {
     assert_eq!(count(&["--filter", "level > info"]), of("debug"));
     assert_eq!(count(&["--level", "warn", "--filter", "id == 200 || event == \"none\""]), 1);
     let ran = place.run(&["report", "app", "--level", "warn", "-e", "store:*"]);
-    assert!(
-        ran.status == 1 && ran.err.contains("no event is left by --event and --level"),
-        "{ran:?}"
-    );
-    let ran = place.run(&["report", "app", "--filter", "level <= wran"]);
-    assert!(ran.status == 1 && ran.err.contains("such as warn"), "{ran:?}");
-    let ran = place.run(&["report", "app", "--level", "loud"]);
-    assert_eq!(ran.status, 2, "{ran:?}");
+    ran.has_status(1).says("no event is left by --event and --level");
+    place.run(&["report", "app", "--filter", "level <= wran"]).has_status(1).says("such as warn");
+    place.run(&["report", "app", "--level", "loud"]).has_status(2);
 }
 
 /// The places are those of this file's text.
@@ -137,8 +133,7 @@ fn places_in_the_source() {
         format!("crates/cli/tests/cli/log_lines.rs\t{line}\tcli::log_lines:{what}\n")
     };
     assert_eq!(text, expected("no money") + &expected("received"));
-    let ran = place.run(&["report", "app", "-F", "lime"]);
-    assert!(ran.status == 1 && ran.err.contains("did you mean line"), "{ran:?}");
+    place.run(&["report", "app", "-F", "lime"]).has_status(1).says("did you mean line");
 }
 
 #[test]
@@ -146,13 +141,13 @@ fn a_panic_that_was_survived_has_its_backtrace() {
     let place = recorded("panic");
     let ran = place.run(&["report", "app"]);
     let event = ran.out.lines().find(|line| line.contains("crash:panic")).expect("the panic");
-    assert!(event.contains(": too deep location=") && event.contains(" addresses}"), "{event}");
-    assert!(!event.contains("0x"), "{event}");
+    event.has(": too deep location=").has(" addresses}");
+    event.lacks("0x");
     let err = ran.err;
     let survived = err.find("too deep").expect("the panic");
     let backtrace = err.find("backtrace of crash:panic, innermost first:").expect("its backtrace");
     assert!(survived < backtrace, "{err}");
-    assert!(err.contains("cli::log_lines::deep"), "{err}");
+    err.has("cli::log_lines::deep");
     let repeated = err
         .lines()
         .find_map(|line| line.trim().strip_prefix("... frame repeated ")?.strip_suffix(" times"));
@@ -168,17 +163,15 @@ fn names_of_sessions() {
     run(&place, "log_lines::recorder", HOW, "").ended();
     let ran = place.run(&["list", "app"]);
     let said = "2 sessions are called app; this is the newest: ";
-    assert!(ran.status == 0 && ran.err.contains(said), "{ran:?}");
+    ran.has_status(0).says(said);
     let newest = ran.err.trim_end().rsplit('/').next().expect("a folder");
-    assert!(ran.out.contains(newest), "{ran:?}");
+    ran.prints(newest);
     let report = place.run(&["report", "app"]);
-    assert!(report.err.contains(&format!("/{newest} (all that are there")), "{report:?}");
+    report.says(&format!("/{newest} (all that are there"));
     for args in [&["list", "ap"][..], &["report", "apq"], &["stop", "appp"], &["top", "App"]] {
-        let ran = place.run(args);
-        assert!(ran.status == 1 && ran.err.contains("; did you mean app?"), "{args:?}: {ran:?}");
+        place.run(args).has_status(1).says("; did you mean app?");
     }
-    let ran = place.run(&["report", "other"]);
-    assert!(ran.status == 1 && !ran.err.contains("did you mean"), "{ran:?}");
+    place.run(&["report", "other"]).has_status(1).does_not_say("did you mean");
 }
 
 /// `TZ` may name a zone of the system's zone data, for printing and for moments.

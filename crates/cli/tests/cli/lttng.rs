@@ -252,8 +252,11 @@ fn events_without_a_description_are_told_and_kept() {
         [[], [], []].map(Vec::<PathBuf>::from)
     );
     // The packets are kept, for whoever finds the description.
-    let ran = place.run(&["recover", "shm", "-o", "kept"]);
-    ran.has_status(1).says(unread).prints("events not counted, 2 streams, at least 18 events lost");
+    place
+        .run(&["recover", "shm", "-o", "kept"])
+        .has_status(1)
+        .says(unread)
+        .prints("events not counted, 2 streams, at least 18 events lost");
     assert_eq!(files(&place.at("kept")).len(), 2);
     for args in [&["report", "shm"][..], &["convert", "shm", "--to", "text", "-o", "-"]] {
         let text = place.ok(&[args, &["--metadata", "description"]].concat());

@@ -4,6 +4,7 @@ use crate::child::{EVENTS, THREADS, start, start_in};
 use crate::recovery::killed;
 use crate::support::{Place, ran};
 use crate::terminal::Terminal;
+use lastwords_testkit::text::Text as _;
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/trace_dat/whole-7");
 
@@ -109,12 +110,7 @@ fn rules_for_what_nothing_has_get_a_note() {
     }
     let ran = place.run(&["report", "app", "--snapshot", "--last", "1"]);
     assert!(ran.status == 1 && ran.err.lines().count() == 1, "{ran:?}");
-    assert!(
-        ran.err.ends_with(
-            "session app has no snapshot; take one: lastwords snapshot take --session app\n"
-        ),
-        "{ran:?}"
-    );
+    ran.err.ends("session app has no snapshot; take one: lastwords snapshot take --session app\n");
     place.run(&["trigger", "remove", "zzz"]).has_status(1).says("no condition is called zzz");
 }
 
@@ -167,8 +163,7 @@ fn inputs_without_a_name_and_runs_that_overlap_are_refused() {
         place.run(args).has_status(1).says(said).prints_nothing();
     }
     for wrong in ["--raw=0x40", "--raw=a+b", "--raw=0+0", "--raw=0x0+0x10000000000000000"] {
-        let ran = place.run(&["report", "memory", wrong]);
-        assert!(ran.status == 2 && ran.err.contains("ADDRESS+LENGTH"), "{wrong}: {ran:?}");
+        place.run(&["report", "memory", wrong]).has_status(2).says("ADDRESS+LENGTH");
     }
 }
 

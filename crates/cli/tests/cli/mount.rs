@@ -2,6 +2,7 @@
 
 use crate::child::{EVENTS, Running, THREADS, start};
 use crate::support::{Place, Ran, ran};
+use lastwords_testkit::text::Text as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -121,12 +122,9 @@ fn trace_has_what_was_recorded_and_is_not_consumed() {
     let all: BTreeSet<u64> = (0..EVENTS).collect();
     assert_eq!(found, (0..THREADS).map(|thread| (thread, all.clone())).collect());
     let count = THREADS * EVENTS;
-    assert!(
-        text.starts_with(&format!(
-            "# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{count} "
-        )),
-        "{text}"
-    );
+    text.starts(&format!(
+        "# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{count} "
+    ));
     // The lines are those of `report`, and reading has consumed nothing.
     let report = place.ok(&["report", "app", "--style", "ftrace", "--no-pager"]);
     assert_eq!(events(&text), events(&report));
@@ -155,7 +153,7 @@ fn trace_pipe_gives_each_event_once_to_one_reader_after_the_other() {
         assert_eq!(found, (0..).take(found.len()).collect::<Vec<u64>>(), "each once, in order");
         assert!(found.len() > 20, "{all}");
     }
-    assert!(!all.contains("LOST") && !all.contains('#'), "{all}");
+    all.lacks("LOST").lacks("#");
     assert_eq!(events(&mount.ok("cat trace")), [] as [&str; 0], "all is consumed");
     // Nothing is recorded, so that this reader would wait for ever.
     let file = std::fs::OpenOptions::new()
@@ -175,7 +173,7 @@ fn a_snapshot_has_what_was_recorded_before_the_swap() {
     let place = Place::new();
     let _app = start(&place, "shm", "tick");
     let mount = Mount::start(&place);
-    assert!(mount.ok("cat snapshot").contains("# * Snapshot is freed *\n"));
+    mount.ok("cat snapshot").has("# * Snapshot is freed *\n");
     let before = sequences(&mount.ok("cat trace"), "test:tick:");
     let snapshot = mount.ok("echo 1 > snapshot; cat snapshot");
     let taken = sequences(&snapshot, "test:tick:");
@@ -195,10 +193,10 @@ fn a_snapshot_has_what_was_recorded_before_the_swap() {
         events(text).into_iter().filter_map(|line| Some(line.split_once('-')?.1)).collect()
     };
     assert_eq!(unnamed(&snapshot), unnamed(&report));
-    assert!(mount.ok("echo 2 > snapshot; cat snapshot").contains("# * Snapshot is allocated *\n"));
-    assert!(mount.ok("echo 0 > snapshot; cat snapshot").contains("# * Snapshot is freed *\n"));
-    let why = mount.refused("echo 0 > per_cpu/cpu0/snapshot");
-    assert!(why.contains("snapshot: error: only the main snapshot file frees and clears"), "{why}");
+    mount.ok("echo 2 > snapshot; cat snapshot").has("# * Snapshot is allocated *\n");
+    mount.ok("echo 0 > snapshot; cat snapshot").has("# * Snapshot is freed *\n");
+    let text = mount.refused("echo 0 > per_cpu/cpu0/snapshot");
+    text.has("snapshot: error: only the main snapshot file frees and clears");
 }
 
 #[test]
@@ -227,29 +225,24 @@ fn events_are_enabled_and_disabled() {
     );
     assert_eq!(mount.ok("echo 1 > events/enable; cat events/enable"), "1\n");
     assert!(mount.refused("echo 2 > events/enable").is_empty());
-    let why = mount.refused("echo nobody:knows >> set_event");
-    assert!(
-        why.contains("set_event: error: nobody:knows: the session has no such event yet"),
-        "{why}"
-    );
+    let text = mount.refused("echo nobody:knows >> set_event");
+    text.has("set_event: error: nobody:knows: the session has no such event yet");
     let why = mount.refused("echo 'sequence >' > events/test/tick/filter");
-    assert!(why.contains("] event filter parse error: error: found the end;"), "{why}");
-    assert!(why.ends_with("  Command: sequence >\n                     ^\n"), "{why}");
-    let why = mount.refused("echo 'bytes > 1' > events/test/tick/filter");
-    assert!(why.contains("a field of the event"), "{why}");
+    why.has("] event filter parse error: error: found the end;");
+    why.ends("  Command: sequence >\n                     ^\n");
+    mount.refused("echo 'bytes > 1' > events/test/tick/filter").has("a field of the event");
     assert_eq!(mount.ok("cat events/test/tick/filter; echo 0 > events/test/tick/filter"), "none\n");
     for (file, value) in
         [("buffer_size_kb", "1"), ("trace_clock", "mono_raw"), ("current_tracer", "function")]
     {
-        let why = mount.refused(&format!("echo {value} > {file}"));
-        assert!(why.contains(&format!("  Command: {value}\n")), "{why}");
+        mount.refused(&format!("echo {value} > {file}")).has(&format!("  Command: {value}\n"));
         mount.ok(&format!("value=$(cat {file} | tr -d '[]') && echo $value > {file}"));
     }
-    let format = mount.ok("cat events/test/tick/format");
-    assert!(format.contains("\tfield:u64 sequence;\toffset:16;\tsize:8;\tsigned:0;\n"), "{format}");
+    let text = mount.ok("cat events/test/tick/format");
+    text.has("\tfield:u64 sequence;\toffset:16;\tsize:8;\tsigned:0;\n");
     mount.sh("echo x > nothing").has_status(2);
     assert_eq!(mount.ok("cat tracing_on; echo 0 > tracing_on; cat tracing_on"), "1\n0\n");
-    assert!(place.ok(&["list"]).contains("stopped"));
+    place.ok(&["list"]).has("stopped");
 }
 
 #[test]
@@ -278,11 +271,8 @@ fn mkdir_makes_a_second_buffer_of_an_application() {
     let place = Place::new();
     let _app = start(&place, "shm", "tick");
     let mount = Mount::start(&place);
-    let why = mount.refused("echo hello > trace_marker");
-    assert!(
-        why.contains("trace_marker: error: only the session's own process records in it"),
-        "{why}"
-    );
+    let text = mount.refused("echo hello > trace_marker");
+    text.has("trace_marker: error: only the session's own process records in it");
     let text = mount
         .ok("mkdir instances/tocks && cd instances/tocks && echo 1 > events/test/tock/enable && sleep 0.5; cat trace");
     let lines = events(&text);
@@ -291,11 +281,11 @@ fn mkdir_makes_a_second_buffer_of_an_application() {
     assert!(place.ok(&["list", "app"]).contains("tocks"), "it is a channel of the session");
     let text =
         mount.ok("echo 0 > events/test/tock/enable; sleep 0.3; echo > trace; sleep 0.3; cat trace");
-    assert!(text.contains(" test:tick: ") && !text.contains(" test:tock: "), "{text}");
+    text.has(" test:tick: ").lacks(" test:tock: ");
     let text = mount.ok("timeout 1 cat instances/tocks/trace_pipe || true");
     assert!(events(&text).len() > 10 && !text.contains(" test:tick: "), "{text}");
     mount.sh("mkdir instances/tocks").says("File exists");
-    assert!(mount.refused("mkdir 'instances/a b'").contains("mkdir: error: "));
+    mount.refused("mkdir 'instances/a b'").has("mkdir: error: ");
     assert_eq!(mount.ok("rmdir instances/tocks; ls instances"), "");
 }
 
@@ -315,15 +305,15 @@ fn mkdir_makes_a_session_of_the_user_and_rmdir_ends_it() {
         mark.trim_start().starts_with("sh-") || mark.trim_start().starts_with("bash-"),
         "{text}"
     );
-    assert!(!mount.ok("cat trace").contains("hello"));
+    mount.ok("cat trace").lacks("hello");
     assert_eq!(mount.ok("echo 0 > instances/one/events/enable; echo again > instances/one/trace_marker; cat instances/one/trace | grep -c tracing_mark_write:"), "2\n");
     mount.sh("mkdir instances/one").says("File exists");
     mount.sh("mkdir instances/app").says("File exists");
     mount.sh("mkdir other").says("not permitted");
     mount.sh("exec 3< instances/one/trace; rmdir instances/one").says("busy");
-    assert!(place.ok(&["list"]).contains("one-"));
+    place.ok(&["list"]).has("one-");
     assert_eq!(mount.ok("rmdir instances/one; ls instances"), "");
-    assert!(!place.ok(&["list"]).contains("one-"));
+    place.ok(&["list"]).lacks("one-");
 }
 
 /// The session of another application is an instance, and nobody but the application ends it.
@@ -361,8 +351,8 @@ fn a_mount_ends_with_its_process_however_that_ends() {
     mount.wait_until_gone();
     place.run(&["umount", "m"]).has_status(1).says("no mount of lastwords is here");
     // In the background, the command returns when the folder is mounted.
-    assert!(place.ok(&["mount", "m"]).starts_with("m: "));
-    assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"));
+    place.ok(&["mount", "m"]).starts("m: ");
+    std::fs::read_to_string(place.at("m/trace")).unwrap().has("test:tick");
     umount(&place);
 }
 
@@ -457,12 +447,7 @@ fn nobody_else_may_look() {
     let mount = Mount::start(&place);
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
     let line = mounts.lines().find(|line| line.contains(place.at("m").to_str().unwrap())).unwrap();
-    assert!(
-        !line.contains("allow_other")
-            && line.contains("nosuid,nodev,noexec")
-            && line.contains("default_permissions"),
-        "{line}"
-    );
+    line.lacks("allow_other").has("nosuid,nodev,noexec").has("default_permissions");
     let me = std::fs::metadata("/proc/self").unwrap().uid();
     let mut folders = vec![mount.at("")];
     while let Some(folder) = folders.pop() {
@@ -515,11 +500,8 @@ fn an_instance_has_rings_of_another_size() {
     let place = Place::new();
     let _app = start(&place, "user", "wait");
     let mount = Mount::start(&place);
-    let why = mount.refused("echo 64 > buffer_size_kb");
-    assert!(
-        why.contains("buffer_size_kb: error: the program that started the session chose the size"),
-        "{why}"
-    );
+    let said = mount.refused("echo 64 > buffer_size_kb");
+    said.has("buffer_size_kb: error: the program that started the session chose the size");
     mount.ok("mkdir instances/one");
     let one = |script: &str| mount.ok(&format!("cd instances/one; {script}"));
     assert_eq!(one("cat buffer_size_kb"), "1088\n", "the channels main and errors");
@@ -547,10 +529,7 @@ fn an_instance_has_rings_of_another_size() {
     };
     let text = one("cat trace");
     assert_eq!(texts(&text), expected, "{text}");
-    assert!(
-        text.contains(&format!("entries-in-buffer/entries-written: {0}/{0} ", expected.len())),
-        "{text}"
-    );
+    text.has(&format!("entries-in-buffer/entries-written: {0}/{0} ", expected.len()));
     // Rules and restrictions hold for the new rings.
     one(
         "echo 0 > events/enable; echo 4242 > set_event_pid; echo 256 > buffer_size_kb; echo 'the last' > trace_marker",
@@ -564,13 +543,14 @@ fn an_instance_has_rings_of_another_size() {
     let why =
         mount.refused("cd instances/one; echo > error_log; echo 64 > per_cpu/cpu0/buffer_size_kb");
     assert_eq!(why, "", "the error is in the instance's log");
-    assert!(one("cat error_log").contains("all CPUs have rings of one size"));
+    one("cat error_log").has("all CPUs have rings of one size");
     // A process records in 32 channels. Then the size stays.
     for at in 0..23 {
         one(&format!("echo {} > buffer_size_kb", 96 + 32 * (at % 2)));
     }
-    let why = one("(echo 128 > buffer_size_kb) 2>&1 || cat error_log");
-    assert!(why.contains("no room for another slot") && why.contains("32 is the most"), "{why}");
+    one("(echo 128 > buffer_size_kb) 2>&1 || cat error_log")
+        .has("no room for another slot")
+        .has("32 is the most");
     assert_eq!(
         one(
             "cat buffer_size_kb; echo again > trace_marker; timeout 1 cat trace_pipe | grep -c again"

@@ -3,6 +3,7 @@
 use super::mount::{Mount, events, sequences};
 use crate::child::start;
 use crate::support::Place;
+use lastwords_testkit::text::Text as _;
 
 #[test]
 fn filters_and_triggers_of_events() {
@@ -43,24 +44,20 @@ fn filters_and_triggers_of_events() {
         "sequence >= 0\n".repeat(2)
     );
 
-    assert!(
-        mount
-            .ok("cat events/test/tick/trigger")
-            .contains("# traceon traceoff snapshot enable_event disable_event")
-    );
-    let why = mount.refused("echo 'snapshot if bytes > 1' > events/test/tick/trigger");
-    assert!(why.contains("a field of the event"), "{why}");
-    let why = mount.refused("echo stacktrace > events/test/tick/trigger");
-    assert!(why.contains("the recorder takes no stacks"), "{why}");
+    let text = mount.ok("cat events/test/tick/trigger");
+    text.has("# traceon traceoff snapshot enable_event disable_event");
+    let text = mount.refused("echo 'snapshot if bytes > 1' > events/test/tick/trigger");
+    text.has("a field of the event");
+    mount.refused("echo stacktrace > events/test/tick/trigger").has("the recorder takes no stacks");
     mount.ok("echo '!traceoff' > events/test/tick/trigger");
     let set = "echo 'traceoff if sequence > 3' > events/test/tock/trigger";
     assert_eq!(
         mount.ok(&format!("{set}; sleep 0.3; cat tracing_on events/test/tock/trigger")),
         "0\ntraceoff:unlimited if sequence > 3\n"
     );
-    assert!(mount.refused(set).contains("has such a trigger"));
+    mount.refused(set).has("has such a trigger");
     let on = "echo '!traceoff' > events/test/tock/trigger; sleep 0.1; echo 1 > tracing_on; sleep 0.1; cat tracing_on events/test/tock/trigger";
-    assert!(mount.ok(on).starts_with("1\n# Available"), "{}", mount.ok(on));
+    mount.ok(on).starts("1\n# Available");
 }
 
 #[test]
@@ -85,9 +82,9 @@ fn triggers_fire_as_often_as_they_say() {
     assert!(taken.len() > 3 && snapshot.contains("snapshot by the session"), "{snapshot}");
     let triggers = |text: &str| text.matches("lastwords:trigger:").count();
     assert_eq!(triggers(&snapshot) + triggers(&mount.ok("cat trace")), 1);
-    assert!(mount.ok("echo 2 > snapshot; cat snapshot").contains("# * Snapshot is allocated *\n"));
+    mount.ok("echo 2 > snapshot; cat snapshot").has("# * Snapshot is allocated *\n");
     set("tock", "!snapshot");
-    assert!(mount.ok("cat snapshot").contains("# * Snapshot is allocated *\n"));
+    mount.ok("cat snapshot").has("# * Snapshot is allocated *\n");
 
     set("tock", "disable_event:test:tick");
     assert_eq!(
@@ -162,5 +159,5 @@ fn threads_and_cpus_are_chosen() {
         mount.ok("cat events/test/t*ck/filter set_event_pid"),
         "sequence & 1\nsequence >= 0\n"
     );
-    assert!(!place.ok(&["list", "app"]).contains("$ctx"));
+    place.ok(&["list", "app"]).lacks("$ctx");
 }

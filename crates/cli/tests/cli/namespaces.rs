@@ -1,8 +1,9 @@
 //! `list --all-namespaces`: sessions of containers, as root sees them from outside. As root only.
 
 use crate::child::{EVENTS, Running, THREADS, start, wait_for};
-use crate::support::Place;
-use serde_json::Value;
+use crate::support::{Place, assert_members};
+use lastwords_testkit::text::Text as _;
+use serde_json::{Value, json};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -114,14 +115,14 @@ fn sessions_of_containers_are_listed_and_read() {
         let states: Vec<&str> = sessions.iter().filter_map(|own| own["state"].as_str()).collect();
         assert_eq!(states, ["live", "left-over"], "{text}");
         let about = &sessions[0]["namespace"];
-        assert_eq!((&about["pid"], &about["pid_inside"]), (&container.pid.into(), &1.into()));
+        assert_members(about, &json!({ "pid": container.pid, "pid_inside": 1 }));
         assert!(about["cgroup"].as_str().is_some_and(|path| path.starts_with('/')), "{about}");
         // Process 1 of the container is known by its id here.
         assert_eq!(sessions[0]["pids_outside"]["1"], container.pid, "{}", sessions[0]);
-        assert!(text.contains(&format!("live 1 (outside {})", container.pid)), "{text}");
+        text.has(&format!("live 1 (outside {})", container.pid));
         for (session, cause) in sessions.iter().zip(["alive", "unknown"]) {
             let path = folder(session);
-            assert!(path.starts_with(&format!("/proc/{}/root/dev/shm/", container.pid)), "{path}");
+            path.starts(&format!("/proc/{}/root/dev/shm/", container.pid));
             assert!(session["owner"] == *owner && text.contains(path), "{session} {text}");
             let events = one.ok(&["report", path]).lines().count() as u64;
             assert_eq!(events, EVENTS * THREADS, "{path}");
@@ -179,7 +180,7 @@ fn names_of_a_container_lead_nowhere_else() {
     let name = hosts.file_name().unwrap().to_str().unwrap();
     let container = Container::in_place(&place, &UNSHARE, HOSTILE, "made");
     let (text, data) = list(&place);
-    assert!(!text.contains('\u{1b}') && !text.contains("\nlive 1 0 B"), "{text:?}");
+    text.lacks("\u{1b}").lacks("\nlive 1 0 B");
     let sessions = container.sessions(&data);
     let root = format!("/proc/{}/root/dev/shm", container.pid);
     let found = |base: &str| -> Vec<&Value> {

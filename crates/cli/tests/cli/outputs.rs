@@ -2,6 +2,7 @@
 
 use crate::recovery::{assert_whole, killed};
 use crate::support::{Place, small};
+use lastwords_testkit::text::Text as _;
 use std::process::Stdio;
 
 #[test]
@@ -256,12 +257,10 @@ fn threads_have_the_names_that_the_registry_has() {
     let one = named("one", &["worker 1"]);
     let _reused = named("reused", &["first", "second", "first"]);
     let shown = |session: &str, style: &str| place.ok(&["report", session, "--style", style]);
-    let line = shown("one", "fields");
-    assert!(line.contains(&format!("] worker 1-{thread} names:it")), "{line}");
+    shown("one", "fields").has(&format!("] worker 1-{thread} names:it"));
     let line = shown("one", "ftrace");
     assert!(line.trim_start().starts_with(&format!("worker 1-{thread} ")), "{line}");
-    let line = shown("reused", "fields");
-    assert!(line.contains(&format!("] first|second-{thread} names:it")), "{line}");
+    shown("reused", "fields").has(&format!("] first|second-{thread} names:it"));
     place.ok(&["convert", "one", "--to", "perfetto", "-o", "perfetto"]);
     let perfetto = std::fs::read(place.at("perfetto")).expect("a trace");
     assert!(perfetto.windows(8).any(|bytes| bytes == b"worker 1"), "a track has the name");
@@ -270,8 +269,9 @@ fn threads_have_the_names_that_the_registry_has() {
     let file = std::fs::OpenOptions::new().write(true).open(registry).expect("the registry");
     std::os::unix::fs::FileExt::write_all_at(&file, &3u64.to_ne_bytes(), 128 + 24)
         .expect("written");
-    let ran = place.run(&["report", "one", "--style", "fields"]);
-    ran.prints(&format!("] worker 1|...-{thread} names:it"))
+    place
+        .run(&["report", "one", "--style", "fields"])
+        .prints(&format!("] worker 1|...-{thread} names:it"))
         .says("3 threads found no room for their names");
 }
 

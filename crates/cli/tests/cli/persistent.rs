@@ -6,6 +6,7 @@ use crate::support::{Place, ran};
 use lastwords_testkit::form::Form;
 use lastwords_testkit::layouts::Layout;
 use lastwords_testkit::persistent::{Boot, Cpu, Region, SIZE, region_of};
+use lastwords_testkit::text::Text as _;
 use std::path::Path;
 
 /// Address of the symbol `do_work`, whose events the file has.
@@ -276,7 +277,7 @@ fn a_region_in_raw_memory_is_found_without_an_address() {
     place.ok(&[&["recover"], &args[..]].concat());
     let [file] = &files(&place.at("carved"))[..] else { panic!("one file is carved") };
     assert_eq!(events(&std::fs::read_to_string(file).unwrap()), events(&expected));
-    assert!(place.ok(&["inspect", "memory", "--raw"]).contains("persistent@0x5000"));
+    place.ok(&["inspect", "memory", "--raw"]).has("persistent@0x5000");
 }
 
 /// One of the two words that tell the layout is damaged, or all metadata of CPU 0 are gone.
@@ -315,7 +316,7 @@ fn repack(place: &Place, file: &str, name: &str, change: &dyn Fn(String) -> Stri
 /// Moves the address of the data in kallsyms, as in a kernel of another build.
 fn of_another_build(kallsyms: String) -> String {
     let data = format!("{DATA:016x} b");
-    assert!(kallsyms.contains(&data));
+    kallsyms.has(&data);
     kallsyms.replace(&data, &format!("{:016x} b", DATA + 0x40))
 }
 
@@ -325,8 +326,8 @@ fn a_bundle_of_another_build_is_told_and_not_preferred() {
     made(&place, Form::PerCpu, 0);
     let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
     repack(&place, "kallsyms", "other", &of_another_build);
-    let alone = place.run(&["report", "region", "--bundle", "other"]);
-    alone.has_status(0).says("other is of another build than");
+    let ran = place.run(&["report", "region", "--bundle", "other"]);
+    ran.has_status(0).says("other is of another build than");
     let both = place.run(&["report", "region", "--bundle", "other", "--bundle", "bundle"]);
     both.has_status(0).says("other is not used: it is of another build");
     assert_eq!(both.out, expected);
@@ -438,6 +439,8 @@ fn the_counter_of_a_cpu_counts_no_nanoseconds() {
     // The number of the clock is before it.
     bytes[text - 8..text - 4].copy_from_slice(&9u32.to_le_bytes());
     std::fs::write(place.at("region"), &made.region.bytes).unwrap();
-    let text = place.run(&["inspect", "region", "--bundle", "bundle"]).out;
-    assert!(text.contains("clock x86-tsc") && text.contains(" in ticks of the clock ("), "{text}");
+    place
+        .run(&["inspect", "region", "--bundle", "bundle"])
+        .prints("clock x86-tsc")
+        .prints(" in ticks of the clock (");
 }

@@ -149,13 +149,8 @@ fn events_are_those_of_trace_cmd() {
         command.args(words).args(["record", "-q", "-B", "lastwords_peer"]).args(rules);
         // Where much runs beside, its readers come late: what they read last must not be overwritten.
         command.args(["-b", "65536", "-C", "mono", "-o"]).arg(&theirs);
-        command
-            .arg(env!("CARGO_BIN_EXE_lastwords"))
-            .arg("record")
-            .args(rules)
-            .args(how)
-            .arg("-o")
-            .arg(&ours);
+        command.arg(env!("CARGO_BIN_EXE_lastwords"));
+        command.arg("record").args(rules).args(how).arg("-o").arg(&ours);
         command.args(["--", "sh", "-c", &script]);
         command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
         let both =

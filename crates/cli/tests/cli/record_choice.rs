@@ -8,6 +8,7 @@ use crate::record::{
     wait_for_instance,
 };
 use crate::support::{ran, tool};
+use lastwords_testkit::text::Text as _;
 use lastwords_testkit::trace_cmd::{self, Tracing};
 use rustix::process::Signal;
 use std::fs;
@@ -135,10 +136,11 @@ fn one_cpu_and_stacks_are_recorded() {
     record(&place, &args).has_status(0);
     let events = by_trace_cmd(&place.at("trace.dat"));
     assert!(!events.is_empty() && events.iter().all(|(_, line)| line.contains("[000]")));
-    let text = tool("trace-cmd", &["report", "-i", place.at("trace.dat").to_str().unwrap()]).out;
-    assert!(text.contains("kernel_stack:") && text.contains("=> "), "{text}");
-    let ours = place.ok(&["report", "trace.dat"]);
-    assert!(ours.contains("<stack trace>"), "{ours}");
+    tool("trace-cmd", &["report", "-i", place.at("trace.dat").to_str().unwrap()])
+        .out
+        .has("kernel_stack:")
+        .has("=> ");
+    place.ok(&["report", "trace.dat"]).has("<stack trace>");
 }
 
 /// An option of the function tracer, which some kernels have once for all instances.
@@ -205,8 +207,9 @@ fn an_error_leaves_nothing_behind() {
         assert_eq!(record(&place, args).status, 2, "{args:?}");
     }
     // The command of -F cannot be run: the recording has begun by then.
-    let done = record(&place, &["-e", "sched", "-F", "--", "/no/such/program"]);
-    done.has_status(127).says("/no/such/program: cannot be run");
+    record(&place, &["-e", "sched", "-F", "--", "/no/such/program"])
+        .has_status(127)
+        .says("/no/such/program: cannot be run");
     assert_eq!(state(), before);
 }
 
@@ -240,7 +243,8 @@ fn an_instance_that_exists_keeps_its_choices() {
 fn a_recording_of_too_much_says_how_to_record_less() {
     let Some((_alone, place)) = tracing() else { return };
     let args = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "--size", "16K", "--", "bash", "-c"];
-    let done = record(&place, &[&args[..], &[KILLS]].concat());
-    done.has_status(0).says("most events were overwritten: record less (-F: only COMMAND");
+    record(&place, &[&args[..], &[KILLS]].concat())
+        .has_status(0)
+        .says("most events were overwritten: record less (-F: only COMMAND");
     record(&place, &["--force", "-e", "sched", "--", "true"]).does_not_say("overwritten: record");
 }

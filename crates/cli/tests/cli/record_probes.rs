@@ -3,6 +3,7 @@
 
 use crate::record::{by_trace_cmd, record, state, tracing};
 use crate::support::{Place, tool};
+use lastwords_testkit::text::Text as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -61,8 +62,10 @@ fn functions_and_static_probes_are_found_by_name() {
         if probe.contains("python:python") && !notes.contains("stapsdt") {
             continue;
         }
-        let done = record(&place, &["--force", "--uprobe", &probe, "--", "true"]);
-        done.has_status(1).says("--uprobe").says(why);
+        record(&place, &["--force", "--uprobe", &probe, "--", "true"])
+            .has_status(1)
+            .says("--uprobe")
+            .says(why);
         assert_eq!(state(), before, "{probe}");
     }
 }
@@ -80,8 +83,9 @@ fn an_event_is_made_of_another() {
         if help.contains(&format!("\t{letter}[:[")) {
             continue;
         }
-        let done = record(&place, &["--force", option, probe, "--", "true"]);
-        done.has_status(1).says("this kernel was built without such probes");
+        record(&place, &["--force", option, probe, "--", "true"])
+            .has_status(1)
+            .says("this kernel was built without such probes");
         assert_eq!(state(), before);
     }
     if !help.contains("\te[:[") {
@@ -96,7 +100,7 @@ fn an_event_is_made_of_another() {
         let events = by_trace_cmd(&place.at("trace.dat"));
         let own: Vec<_> = events.iter().filter(|(of, _)| of.to_string() == pid).collect();
         assert_eq!(own.len(), 1, "{events:?}");
-        assert!(own[0].1.contains("killed:") && own[0].1.contains(&format!("number={pid}")));
+        own[0].1.has("killed:").has(&format!("number={pid}"));
         assert_eq!(state(), before);
     }
 }

@@ -1,8 +1,9 @@
 //! Sessions of killed programs: report, recover, inspect; and what babeltrace2 makes of the result.
 
 use crate::child::{EVENTS, THREADS, start};
-use crate::support::{Place, small, tool};
-use serde_json::Value;
+use crate::support::{Place, assert_members, small, tool};
+use lastwords_testkit::text::Text as _;
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Every event of every thread is in the text, in order, once.
@@ -80,23 +81,16 @@ fn a_folder_under_another_name_tells_its_end() {
     };
     for folder in [&of_killed, &renamed] {
         let (reported, inspected) = said(folder);
-        assert!(
-            reported.contains("app: last seen alive ") && reported.contains(": killed\n"),
-            "{reported}"
-        );
-        assert!(inspected.ends_with(": killed)"), "{inspected}");
+        reported.has("app: last seen alive ").has(": killed\n");
+        inspected.ends(": killed)");
     }
     for folder in &of_living {
         let (reported, inspected) = said(folder);
         let unknown = "these copied files do not show whether it had ended";
-        assert!(
-            reported.contains("app: end unknown: of process ") && reported.contains(unknown),
-            "{reported}"
-        );
-        assert!(inspected.contains(unknown), "{inspected}");
+        reported.has("app: end unknown: of process ").has(unknown);
+        inspected.has(unknown);
     }
-    let listed = place.ok(&["list", of_living[1].to_str().unwrap()]);
-    assert!(listed.contains("(copied ") && listed.contains("end unknown: "), "{listed}");
+    place.ok(&["list", of_living[1].to_str().unwrap()]).has("(copied ").has("end unknown: ");
 }
 
 #[test]
@@ -122,11 +116,7 @@ fn selections() {
     let ran = place.run(&["report", "app", "--snapshot"]);
     ran.has_status(1);
     // A dead session takes none.
-    assert!(
-        ran.err.ends_with("session app has no snapshot; leave out --snapshot to read its rings\n"),
-        "{}",
-        ran.err
-    );
+    ran.err.ends("session app has no snapshot; leave out --snapshot to read its rings\n");
 }
 
 /// The line of an output sums up what its accounts say of each ring.
@@ -168,11 +158,8 @@ fn every_style_has_every_event() {
 fn babeltrace_prints_what_report_prints() {
     let place = killed();
     let out = place.at("out");
-    let line = place.ok(&["recover", "app", "-o", out.to_str().unwrap()]);
-    assert!(
-        line.contains(&format!("{} events", THREADS * EVENTS)) && line.contains("nothing lost"),
-        "{line}"
-    );
+    let text = place.ok(&["recover", "app", "-o", out.to_str().unwrap()]);
+    text.has(&format!("{} events", THREADS * EVENTS)).has("nothing lost");
     let ran = tool("babeltrace2", &["--clock-gmt", out.to_str().unwrap()]);
     assert_eq!(ran.err, "");
     assert_eq!(ran.out.lines().count() as u64, THREADS * EVENTS);
@@ -313,7 +300,7 @@ fn damage_is_told_and_strict_says_3() {
     }
     place.run(&["report", "app", "--strict"]).has_status(3).says("with losses").says("missing");
     place.run(&["report", "app"]).has_status(0);
-    let ran = place.run(&["recover", "app", "-o", place.at("out").to_str().unwrap(), "--strict"]);
+    let ran = place.run(&["recover", "app", "-o", "out", "--strict"]);
     ran.has_status(3);
 }
 
@@ -325,14 +312,11 @@ fn the_demo_passes_and_leaves_ctf() {
         let how = if how.is_empty() { vec![] } else { vec!["--reservation", how] };
         let args = ["demo", "--seed", seed, "--seconds", "0.7", "-o", out.to_str().unwrap()];
         let text = place.ok(&[&args[..], &how[..]].concat());
-        assert!(
-            text.contains("nothing that was committed is missing, nothing is invented"),
-            "{text}"
-        );
-        assert!(text.contains("last words of thread 0") && text.contains("babeltrace2 "), "{text}");
+        text.has("nothing that was committed is missing, nothing is invented");
+        text.has("last words of thread 0").has("babeltrace2 ");
         assert_eq!(tool("babeltrace2", &[out.to_str().unwrap()]).err, "");
     }
-    assert!(place.ok(&["list"]).starts_with("no sessions"));
+    place.ok(&["list"]).starts("no sessions");
 }
 
 /// `examples/run.sh` has the same for a signal.
@@ -349,17 +333,17 @@ fn causes_of_death_are_told_with_modules() {
     assert!(frames.iter().any(|f| f["module"].is_string() && f["offset"].is_string()), "{crash}");
     check_lines(frames);
     let bare = place.json(&["inspect", "app", "--json", "--no-symbols"]);
-    assert!(!bare["sessions"][0]["crashes"].to_string().contains("functions"));
+    bare["sessions"][0]["crashes"].to_string().lacks("functions");
     let ran = place.run(&["report", "app", "--last", "1"]);
     // The panic was caught. What ended the process later, nobody recorded.
     let unproven = "; nothing was recorded after it, but nothing proves that it was the end";
     let is_of_it = |line: &&str| line.contains("a thread gave up") && line.ends_with(unproven);
     let line = ran.err.lines().find(is_of_it).unwrap_or_else(|| panic!("{}", ran.err));
-    assert!(line.starts_with("  panic in thread "), "{line}");
+    line.starts("  panic in thread ");
     let last = ran.err.lines().last().unwrap_or_default();
     assert!(last.starts_with("  cause unknown: killed by SIGKILL or "), "{}", ran.err);
-    assert!(!ran.err.contains("cause of death"), "{}", ran.err);
-    assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&false.into(), &0.into()));
+    ran.does_not_say("cause of death");
+    assert_members(crash, &json!({ "is_cause_of_death": false, "later_events": 0 }));
 }
 
 /// Compares the source lines of all frames in this program with those that addr2line of the
@@ -419,7 +403,7 @@ fn spans_that_a_panic_closes_are_no_survival() {
     let session = &place.json(&["inspect", "app", "--json"])["sessions"][0];
     let crash = &session["crashes"][0];
     assert_eq!(session["ended"]["how"], "panic");
-    assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&true.into(), &0.into()));
+    assert_members(crash, &json!({ "is_cause_of_death": true, "later_events": 0 }));
     let ran = place.run(&["report", "app"]);
     assert!(
         ran.out.lines().last().is_some_and(|line| line.contains("?:main{?}: span:close after ?")),
@@ -434,35 +418,20 @@ fn what_the_process_survived_is_no_cause_of_death() {
     let place = Place::new();
     start(&place, "shm", "panic").ended();
     let crash = &place.json(&["inspect", "app", "--json"])["sessions"][0]["crashes"][0];
-    assert_eq!(
-        (&crash["is_cause_of_death"], &crash["later_events"]),
-        (&false.into(), &(THREADS * EVENTS).into())
-    );
+    assert_members(crash, &json!({ "is_cause_of_death": false, "later_events": THREADS * EVENTS }));
     let ran = place.run(&["report", "app", "--last", "1"]);
     ran.does_not_say("cause of death");
     // It died of SIGABRT, which nobody handled: what is left says that it is gone, and since when.
-    let heading = ran.err.lines().next().unwrap_or_default();
-    assert!(
-        heading.starts_with("app: last seen alive ") && heading.ends_with(": killed"),
-        "{heading}"
-    );
+    ran.err.lines().next().unwrap_or_default().starts("app: last seen alive ").ends(": killed");
     let session = &place.json(&["inspect", "app", "--json"])["sessions"][0];
     assert_eq!(session["ended"]["how"], "killed");
-    assert!(
-        place
-            .ok(&["inspect", "app"])
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .contains("(last seen alive ")
-    );
-    let note =
-        ran.err.lines().find(|line| line.starts_with("  panic in thread ")).unwrap_or_default();
-    assert!(
-        note.contains("a thread gave up")
-            && note.ends_with(&format!("the process went on for {} events", THREADS * EVENTS)),
-        "{note}"
-    );
+    place.ok(&["inspect", "app"]).lines().next().unwrap_or_default().has("(last seen alive ");
+    ran.err
+        .lines()
+        .find(|line| line.starts_with("  panic in thread "))
+        .unwrap_or_default()
+        .has("a thread gave up")
+        .ends(&format!("the process went on for {} events", THREADS * EVENTS));
 }
 
 #[test]
@@ -482,9 +451,9 @@ fn files_whose_heads_are_overwritten_are_carved() {
         }
     }
     let out = place.at("out");
-    let ran =
-        place.run(&["recover", "--carve", session.to_str().unwrap(), "-o", out.to_str().unwrap()]);
-    ran.has_status(0)
+    place
+        .run(&["recover", "--carve", session.to_str().unwrap(), "-o", out.to_str().unwrap()])
+        .has_status(0)
         .prints(&format!("{} events", THREADS * EVENTS))
         .says("no region describes it");
     let ran = tool("babeltrace2", &[out.to_str().unwrap()]);
@@ -543,11 +512,11 @@ fn selections_of_ctf() {
     let cpu = all.split("{ cpu_id = ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     let one = place.ok(&["report", "out", "--utc", "--cpu", cpu]);
     assert_eq!(one.lines().count(), all.lines().filter(|line| of_cpu(line, cpu)).count());
-    let none = place.run(&["report", "out", "--cpu", "9999"]);
-    none.has_status(1).prints_nothing().says("no CPU 9999");
+    let ran = place.run(&["report", "out", "--cpu", "9999"]);
+    ran.has_status(1).prints_nothing().says("no CPU 9999");
     let last = place.ok(&["report", "out", "--utc", "--last", "7"]);
     let expected: Vec<&str> = all.lines().skip(all.lines().count() - 7).collect();
-    assert!(last.contains("] (+?.?????????) "), "{last}");
+    last.has("] (+?.?????????) ");
     assert_eq!(last.lines().skip(1).collect::<Vec<_>>(), expected[1..]);
     place.ok(&["convert", "out", "--to", "json", "-o", "some.jsonl", "--last", "3", "-e", "*tick"]);
     let some = of_lines(&place.at("some.jsonl"));

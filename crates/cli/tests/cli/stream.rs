@@ -7,9 +7,10 @@
 use crate::record::{
     self, KILLED, KILLS, by_trace_cmd, kills, names, state, told, wait_for_instance, wait_until,
 };
-use crate::support::{Place, ran, tool};
+use crate::support::{Place, assert_members, ran, tool};
+use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -38,12 +39,8 @@ impl Receiver {
     }
 
     fn start_until(mut command: Command, args: &[&str], event: &str) -> Self {
-        command
-            .arg("receive")
-            .args(args)
-            .arg("--json")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.arg("receive");
+        command.args(args).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut receiver = Self { child, out, address: String::new(), first: Value::Null };
@@ -120,7 +117,7 @@ fn what_arrives_is_what_a_file_of_the_same_run_has() {
     both.has_status(0);
     let saved = receiver.next("saved");
     let received = path(&place, &saved);
-    assert_eq!((&saved["lost"], &saved["ended_early"]), (&Value::from(0), &Value::Null), "{saved}");
+    assert_members(&saved, &json!({ "lost": 0, "ended_early": null }));
     check_all(kills(&received));
     let (ours, theirs) = (by_trace_cmd(&place.at("ours.dat")), by_trace_cmd(&received));
     assert_eq!(saved["events"].as_u64().unwrap() as usize, theirs.len());
@@ -168,10 +165,8 @@ fn three_recorders_send_at_once() {
                 &receiver.address,
                 "--strict",
             ]);
-            command
-                .args(["--", "bash", "-c", &script])
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped());
+            command.args(["--", "bash", "-c", &script]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().expect("it starts")
         })
         .collect();
@@ -254,8 +249,8 @@ fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
     let received = path(&place, &saved);
     let arrived = kills(&received);
     assert_eq!(saved["events"].as_u64().unwrap() as usize, arrived.len());
-    let report = place.run(&["report", received.to_str().unwrap(), "--strict"]);
-    report.has_status(3).says("the stream ended early");
+    let ran = place.run(&["report", received.to_str().unwrap(), "--strict"]);
+    ran.has_status(3).says("the stream ended early");
     let restored = place.run(&["restore"]);
     restored.has_status(0);
     let sent =
@@ -293,8 +288,10 @@ fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost
     let arrived = kills(&place.at("in").join(&files[0]));
     check_all([arrived, rest].concat());
     // Nobody listens: nothing is changed.
-    let refused = place.run(&[&["record", "-o", &to][..], &KILL, &["--", "true"]].concat());
-    refused.has_status(1).says("lastwords receive --listen");
+    place
+        .run(&[&["record", "-o", &to][..], &KILL, &["--", "true"]].concat())
+        .has_status(1)
+        .says("lastwords receive --listen");
     assert_eq!(state(), before);
 }
 
@@ -399,10 +396,8 @@ fn addresses_with_options_of_files_are_refused() {
 /// Runs a copy of the program as `nobody`, who may not enter the folder of the build.
 fn as_nobody(place: &Place, program: &Path) -> Command {
     let mut command = Command::new(program);
-    command
-        .env("LASTWORDS_DIR", place.at("nobody"))
-        .env("TZ", "UTC")
-        .current_dir(place.at("nobody"));
+    command.env("LASTWORDS_DIR", place.at("nobody"));
+    command.env("TZ", "UTC").current_dir(place.at("nobody"));
     command.uid(NOBODY).gid(NOBODY);
     command
 }
@@ -429,8 +424,8 @@ fn another_user_gives_nothing_and_gets_nothing() {
     let folder = place.at("nobody/in");
     let args = ["-d", folder.to_str().unwrap(), "--listen", &listen];
     let mut receiver = Receiver::start(as_nobody(&place, &program), &args);
-    let refused = place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "true"]].concat());
-    refused.has_status(1).says("the peer is of user 65534");
+    let done = place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "true"]].concat());
+    done.has_status(1).says("the peer is of user 65534");
     assert_eq!(receiver.end(Signal::INT), Some(0));
     assert_eq!(names(&folder), Vec::<String>::new());
 
@@ -441,9 +436,9 @@ fn another_user_gives_nothing_and_gets_nothing() {
     let socket = place.at("socket");
     let listen = format!("unix:{}", socket.display());
     let mut receiver = Receiver::start(place.command(), &["-d", "in", "--listen", &listen]);
-    let done =
-        place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "bash", "-c", KILLS]].concat());
-    done.has_status(0);
+    place
+        .run(&[&["record", "-o", &listen][..], &KILL, &["--", "bash", "-c", KILLS]].concat())
+        .has_status(0);
     let file = path(&place, &receiver.next("saved"));
     let read = as_nobody(&place, &program).arg("report").arg(&file).output().unwrap();
     assert!(read.stdout.is_empty() && !read.status.success(), "nobody reads root's stream");
@@ -453,7 +448,7 @@ fn another_user_gives_nothing_and_gets_nothing() {
     let mut python = Command::new("python3");
     python.args(["-c", script]).arg(&socket).uid(NOBODY).gid(NOBODY).current_dir("/");
     ran(python.output().expect("python3 is needed: cargo xtask setup")).prints("user 65534");
-    assert!(receiver.next("refused")["why"].as_str().unwrap().contains("user 65534"));
+    receiver.next("refused")["why"].as_str().unwrap().has("user 65534");
     assert_eq!(receiver.end(Signal::INT), Some(0));
     assert!(!socket.exists());
     assert_eq!(state(), before);

@@ -3,6 +3,7 @@
 use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -74,7 +75,7 @@ impl Place {
     }
 
     /// Runs the program, which must end with 0; its stdout as JSON.
-    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.ok(args)).expect("JSON on stdout")
     }
 }
@@ -134,6 +135,14 @@ pub(crate) fn small(place: &Place, folder: &str, number: u8) -> Image {
     let image = samples::numbered(Order::Little, number).image();
     image.write_folder(&place.at(folder)).unwrap();
     image
+}
+
+/// Fails unless an object has these members.
+#[track_caller]
+pub(crate) fn assert_members(object: &Value, members: &Value) {
+    for (name, value) in members.as_object().expect("members") {
+        assert_eq!(&object[name], value, "{name} of {object:#}");
+    }
 }
 
 /// Returns the status and the output of a finished command.

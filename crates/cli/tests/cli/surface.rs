@@ -1,6 +1,7 @@
 //! Arguments, help, exit statuses.
 
 use crate::support::{Place, ran};
+use lastwords_testkit::text::Text as _;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,13 +34,13 @@ fn usage_errors_are_2_and_on_stderr() {
 fn errors_are_1_and_name_file_and_remedy() {
     let place = Place::new();
     let ran = place.run(&["report", "/no/such/core"]);
-    assert_eq!((ran.status, ran.out.as_str()), (1, ""));
-    assert!(ran.err.starts_with("error: /no/such/core: "), "{}", ran.err);
+    ran.has_status(1).prints_nothing();
+    ran.err.starts("error: /no/such/core: ");
     place.run(&["inspect", "nothing"]).has_status(1).says("nothing").says("lastwords list");
     std::fs::write(place.at("text"), "no dump").expect("a file");
     let ran = place.run(&["report", "--bpf", "text"]);
-    assert_eq!((ran.status, ran.out.as_str()), (1, ""));
-    assert!(ran.err.starts_with("error: text: "), "{}", ran.err);
+    ran.has_status(1).prints_nothing();
+    ran.err.starts("error: text: ");
 }
 
 /// Required arguments have no brackets in the help and in the manual.
@@ -59,15 +60,14 @@ fn usage_says_what_must_be_named() {
     ] {
         let begin = format!("lastwords {verb} [OPTIONS]{more}");
         let usage = format!("Usage: {begin} <{word}>...\n       {begin} {other}\n");
-        let help = place.ok(&[verb, "--help"]);
-        assert!(help.contains(&usage), "{help}");
+        place.ok(&[verb, "--help"]).has(&usage);
         let page =
             std::fs::read_to_string(folder.join(format!("lastwords-{verb}.1"))).expect("a page");
         let page = page.split(".SH DESCRIPTION").next().expect("a synopsis").replace('\\', "");
         let synopsis = format!(
             "fBlastwords {verb}fR [OPTIONS]{more} <{word}>...\n.br\nfBlastwords {verb}fR [OPTIONS]{more} {other}"
         );
-        assert!(page.contains(&synopsis), "{page}");
+        page.has(&synopsis);
     }
 }
 
@@ -88,12 +88,8 @@ fn either_way_of_naming_a_session() {
     ] {
         for name in [&["nobody"][..], &["-s", "nobody"], &["--session", "nobody"]] {
             let ran = place.run(&[verb, name].concat());
-            assert_eq!(ran.status, 1, "{verb:?} {name:?}: {}", ran.err);
-            assert!(
-                ran.err.contains("nobody: no session of that name"),
-                "{verb:?} {name:?}: {}",
-                ran.err
-            );
+            ran.has_status(1);
+            ran.says("nobody: no session of that name");
         }
     }
 }
@@ -101,44 +97,17 @@ fn either_way_of_naming_a_session() {
 #[test]
 fn help_names_every_verb() {
     let help = Place::new().ok(&["--help"]);
-    for verb in [
-        "demo",
-        "recover",
-        "convert",
-        "ingest",
-        "sql",
-        "mcp",
-        "report",
-        "inspect",
-        "view",
-        "why",
-        "diff",
-        "list",
-        "top",
-        "enable",
-        "disable",
-        "snapshot",
-        "clear",
-        "destroy",
-        "start",
-        "stop",
-        "mount",
-        "umount",
-        "record",
-        "receive",
-        "restore",
-        "core-helper",
-        "doctor",
-        "completions",
-        "man",
-    ] {
+    let words = "demo recover convert ingest sql mcp report inspect view why diff list top enable \
+        disable snapshot clear destroy start stop mount umount record receive restore \
+        core-helper doctor completions man";
+    for verb in words.split(' ') {
         assert!(
             help.lines().any(|line| line.trim_start().starts_with(verb)),
             "{verb} is not in\n{help}"
         );
     }
     for hidden in ["demo-child", "record-command", "mount-recorder", "mount-guard"] {
-        assert!(!help.contains(hidden), "{help}");
+        help.lacks(hidden);
     }
 }
 
@@ -195,13 +164,9 @@ fn a_page_a_verb() {
     let place = Place::new();
     let folder = place.at("man");
     place.ok(&["man", "-o", folder.to_str().unwrap()]);
-    for page in [
-        "lastwords.1",
-        "lastwords-recover.1",
-        "lastwords-snapshot-take.1",
-        "lastwords-report.1",
-        "lastwords-record.1",
-    ] {
+    let words = "lastwords.1 lastwords-recover.1 lastwords-snapshot-take.1 lastwords-report.1 \
+        lastwords-record.1";
+    for page in words.split(' ') {
         let text =
             std::fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
         for section in [
@@ -226,18 +191,10 @@ fn a_page_a_verb() {
         "{}",
         text("recover")
     );
-    let record = text("record");
-    assert!(
-        record.contains("fBN") && record.contains("own exit status, if it is not 0"),
-        "{record}"
-    );
-    assert!(
-        text("core-helper-status").contains("The helper is not installed"),
-        "{}",
-        text("core-helper-status")
-    );
+    text("record").has("fBN").has("own exit status, if it is not 0");
+    text("core-helper-status").has("The helper is not installed");
     for verb in ["demo", "doctor", "core-helper-status"] {
-        assert!(!text(verb).contains("no event matched"), "{}", text(verb));
+        text(verb).lacks("no event matched");
     }
 }
 
@@ -300,7 +257,7 @@ fn help_is_a_verb_too() {
 #[test]
 fn help_of_list_explains_since() {
     let place = Place::new();
-    assert!(place.ok(&["list", "--help"]).contains("SINCE is when"));
+    place.ok(&["list", "--help"]).has("SINCE is when");
     for verb in ["recover", "convert"] {
         let help = place.ok(&[verb, "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(help.matches("copy whole packets").count(), 2, "{help}");
@@ -339,18 +296,14 @@ fn doctor_in_a_container(mounts: &str, dir: &str) -> String {
 #[test]
 fn doctor_tells_memory_that_ends_with_its_container() {
     let own = "mount -t tmpfs tmpfs /dev/shm";
-    let said = doctor_in_a_container(own, "/dev/shm/lastwords");
-    assert!(
-        said.contains("end with the container") && said.contains("-v /dev/shm/lastwords"),
-        "{said}"
-    );
+    doctor_in_a_container(own, "/dev/shm/lastwords")
+        .has("end with the container")
+        .has("-v /dev/shm/lastwords");
     // On a disk that outlives it, the advice is not to go back to what ends with it.
-    let said = doctor_in_a_container(own, "/var");
-    assert!(!said.contains("export LASTWORDS_DIR=/dev/shm/lastwords-"), "{said}");
+    doctor_in_a_container(own, "/var").lacks("export LASTWORDS_DIR=/dev/shm/lastwords-");
     let host = "mount -t tmpfs tmpfs /mnt; mkdir -p -m 700 /mnt/of/host; mount -t tmpfs tmpfs /dev/shm; \
                 mkdir /dev/shm/lastwords; mount --bind /mnt/of/host /dev/shm/lastwords";
-    let said = doctor_in_a_container(host, "/dev/shm/lastwords");
-    assert!(!said.contains("end with the container"), "{said}");
+    doctor_in_a_container(host, "/dev/shm/lastwords").lacks("end with the container");
 }
 
 #[test]
@@ -359,14 +312,14 @@ fn doctor_tells_a_folder_that_cannot_be() {
     let output =
         place.command().args(["doctor"]).env("LASTWORDS_DIR", "/proc/nowhere").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("export LASTWORDS_DIR="));
+    String::from_utf8_lossy(&output.stdout).has("export LASTWORDS_DIR=");
 }
 
 #[test]
 fn colour_only_where_it_is_asked_for() {
     let place = Place::new();
-    assert!(!place.ok(&["doctor"]).contains('\x1b'));
-    assert!(place.ok(&["doctor", "--color", "always"]).contains('\x1b'));
+    place.ok(&["doctor"]).lacks("\x1b");
+    place.ok(&["doctor", "--color", "always"]).has("\x1b");
     let output = place.command().args(["doctor", "--color", "never"]).output().unwrap();
     assert!(!output.stdout.contains(&0x1b));
 }

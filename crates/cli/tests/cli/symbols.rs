@@ -7,6 +7,7 @@ use crate::support::{Place, Ran, ran, tool};
 use crate::view::head;
 use crate::why::fault;
 use lastwords::{Session, event};
+use lastwords_testkit::text::Text as _;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -103,7 +104,7 @@ impl Dead {
     fn said(&self, args: &[&str], variables: &[(&str, &str)]) -> [String; 3] {
         let run = |verb: &[&str]| {
             let ran = self.run(&[verb, args].concat(), variables);
-            assert_eq!(ran.status, 0, "{ran:?}");
+            ran.has_status(0);
             ran
         };
         let (report, why) = (run(&["report", "svc"]), run(&["why", "svc"]));
@@ -192,7 +193,7 @@ fn path_of(stream: &mut TcpStream) -> Option<String> {
 fn folders_with_debug_information_name_frames() {
     let dead = Dead::new();
     for text in dead.said(&[], &[]) {
-        assert!(!text.contains(FUNCTION) && text.contains("svc+0x"), "{text}");
+        text.lacks(FUNCTION).has("svc+0x");
     }
     let (first, rest) = dead.id.split_at(2);
     let folders = [
@@ -221,13 +222,14 @@ fn folders_with_debug_information_name_frames() {
     // A file of another build is refused, and that is said.
     let other = dead.folder("other", "svc", Path::new("/bin/true"));
     for text in dead.said(&["--symbols", &other], &[]) {
-        assert!(!text.contains(FUNCTION), "{text}");
+        text.lacks(FUNCTION);
     }
     let err = dead.run(&["why", "svc", "--symbols", &other], &[]).err;
-    assert!(err.contains("other/svc is not used: the file is another now"), "{err}");
-    assert!(err.contains(&dead.id), "{err}");
-    let ran = dead.run(&["why", "svc", "--symbols", "nowhere"], &[]);
-    assert!(ran.status == 1 && ran.err.contains("--symbols: nowhere: no such folder"), "{ran:?}");
+    err.has("other/svc is not used: the file is another now");
+    err.has(&dead.id);
+    dead.run(&["why", "svc", "--symbols", "nowhere"], &[])
+        .has_status(1)
+        .says("--symbols: nowhere: no such folder");
 }
 
 #[test]
@@ -238,7 +240,7 @@ fn a_server_names_frames() {
     let urls = format!("{} {}/", none.url, server.url);
     let variables = [("DEBUGINFOD_URLS", urls.as_str())];
     for text in dead.said(&[], &variables) {
-        assert!(text.contains(FUNCTION) && text.contains(SOURCE), "{text}");
+        text.has(FUNCTION).has(SOURCE);
     }
     // It was asked once; the next runs found it in the cache, where elfutils has it.
     let path = format!("/buildid/{}/debuginfo", dead.id);
@@ -252,10 +254,9 @@ fn a_server_names_frames() {
     fs::remove_file(dead.place.at("svc")).unwrap();
     fs::remove_dir_all(dead.place.at("cache")).unwrap();
     let none = [("DEBUGINFOD_URLS", none.url.as_str())];
-    let ran = dead.run(&["why", "svc"], &none);
-    assert!(ran.err.contains("no symbols of ") && !ran.out.contains(FUNCTION), "{ran:?}");
+    dead.run(&["why", "svc"], &none).says("no symbols of ").does_not_print(FUNCTION);
     let variables = [("DEBUGINFOD_URLS", server.url.as_str())];
-    assert!(dead.run(&["why", "svc"], &variables).out.contains(FUNCTION));
+    dead.run(&["why", "svc"], &variables).out.has(FUNCTION);
     assert_eq!(server.asked(&dead.id), [path]);
 }
 
@@ -266,8 +267,8 @@ fn a_server_is_not_trusted() {
         let variables = [&[("DEBUGINFOD_URLS", server.url.as_str())][..], more].concat();
         let begun = Instant::now();
         let ran = dead.run(&["why", "svc"], &variables);
-        assert!(ran.status == 0 && !ran.out.contains(FUNCTION), "{ran:?}");
-        assert!(ran.out.contains("SIGSEGV in thread "), "{ran:?}");
+        ran.has_status(0).does_not_print(FUNCTION);
+        ran.prints("SIGSEGV in thread ");
         assert!(begun.elapsed() < Duration::from_secs(30), "it waits");
         assert!(!dead.place.at("cache").join(&dead.id).exists(), "something is left in the cache");
         ran.err
@@ -278,23 +279,20 @@ fn a_server_is_not_trusted() {
     assert_eq!(none.asked(&dead.id), [format!("/buildid/{}/debuginfo", dead.id)]);
     // A file of another build.
     let other = Server::start(Answer::File("/bin/true".into()));
-    let err = run(&other, &[]);
-    assert!(err.contains(&other.url) && err.contains("the file is another now"), "{err}");
+    run(&other, &[]).has(&other.url).has("the file is another now");
     // One that is no such file, or too large.
     let text = Server::start(Answer::File("/proc/self/status".into()));
-    assert!(run(&text, &[]).contains(&text.url));
+    run(&text, &[]).has(&text.url);
     let large = Server::start(Answer::File(dead.debug.clone()));
-    let err = run(&large, &[("DEBUGINFOD_MAXSIZE", "1000")]);
-    assert!(err.contains("larger than 1000 bytes"), "{err}");
+    run(&large, &[("DEBUGINFOD_MAXSIZE", "1000")]).has("larger than 1000 bytes");
     // Servers that do not answer, or stop in the middle, are not asked again in a run.
     for answer in [Answer::Nothing, Answer::Part] {
         let silent = Server::start(answer);
-        let err = run(&silent, &[("DEBUGINFOD_TIMEOUT", "1")]);
-        assert!(err.contains(&silent.url), "{err}");
+        run(&silent, &[("DEBUGINFOD_TIMEOUT", "1")]).has(&silent.url);
         assert_eq!(silent.asked("/buildid/").len(), 1);
     }
     // Nobody listens there.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = Server { url: format!("http://{gone}"), asked: Arc::default() };
-    assert!(run(&gone, &[]).contains(&gone.url));
+    run(&gone, &[]).has(&gone.url);
 }

@@ -56,11 +56,8 @@ impl Terminal {
         // It becomes the terminal of a session of its own, so that a new size and Ctrl-C reach the
         // program.
         let mut command = Command::new("setsid");
-        command
-            .args(["--ctty", "--wait"])
-            .arg(own.get_program())
-            .args(args)
-            .current_dir(place.path());
+        command.args(["--ctty", "--wait"]);
+        command.arg(own.get_program()).args(args).current_dir(place.path());
         own.get_envs().for_each(|(key, value)| match value {
             Some(value) => _ = command.env(key, value),
             None => _ = command.env_remove(key),

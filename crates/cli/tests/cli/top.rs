@@ -3,10 +3,11 @@
 
 use crate::child::{self, Running, run, wait_for};
 use crate::consume::{EVENTS, Recorder, THREADS};
-use crate::support::{Place, Ran, ran};
+use crate::support::{Place, Ran, assert_members, ran};
 use crate::terminal::Terminal;
 use lastwords::{ChannelConfig, Session, event};
-use serde_json::Value;
+use lastwords_testkit::text::Text as _;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The variable that has the recorder's task.
@@ -171,12 +172,7 @@ fn counts_on_the_screen_are_those_of_the_program() {
             .all(|(event, count)| row(screen, event).is_some_and(|row| row[2] == count as f64))
     };
     let screen = top.wait("the first counts", |screen| are(screen, FIRST));
-    assert!(
-        screen.contains("app: live; in ")
-            && screen.contains("nothing lost")
-            && !screen.contains("at least"),
-        "{screen}"
-    );
+    screen.has("app: live; in ").has("nothing lost").lacks("at least");
     // Nothing is recorded: the rates become 0, and the totals stay.
     top.wait("no rate", |screen| {
         are(screen, FIRST)
@@ -193,7 +189,7 @@ fn counts_on_the_screen_are_those_of_the_program() {
         rates[0] <= 600.0 && (rates[0] == 0.0 || rates[0] > 50.0),
         "300 events in at least half a second: {rates:?}"
     );
-    assert!(screen.contains(&format!("{} events, ", all[0] + all[1])), "{screen}");
+    screen.has(&format!("{} events, ", all[0] + all[1]));
     top.keys("?");
     top.wait("the help", |screen| screen.contains("Ctrl-C") && !screen.contains("test:a"));
     top.keys("\u{1b}");
@@ -223,9 +219,9 @@ fn one_reading_as_text_and_as_data() {
     assert_eq!(row(&text, "test:b").expect("a row")[2], FIRST[1] as f64, "{text}");
     let reading = json(&place.run(&["top", "-s", "app", "--json", "-i", "200ms"]));
     assert_eq!([count(&reading, "test:a", "total"), count(&reading, "test:b", "total")], FIRST);
-    assert_eq!(
-        (&reading["schema"], &reading["state"], &reading["exact"]),
-        (&"lastwords.top.v1".into(), &"live".into(), &true.into())
+    assert_members(
+        &reading,
+        &json!({ "schema": "lastwords.top.v1", "state": "live", "exact": true }),
     );
     // A ring holds its events and the 84 bytes of the header of each sub-buffer; all fit in one,
     // but for the bytes at its end.
@@ -253,8 +249,7 @@ fn one_reading_as_text_and_as_data() {
     for of in ["interval", "total"] {
         assert_eq!([count(&reading, "test:a", of), count(&reading, "test:b", of)], FIRST, "{of}");
     }
-    let text = place.ok(&["top", "app"]);
-    assert!(text.contains("last seen alive") && text.contains("before its newest event"), "{text}");
+    place.ok(&["top", "app"]).has("last seen alive").has("before its newest event");
 }
 
 /// Two names that differ in a control character are two events, and their names are exact as data.
@@ -268,8 +263,7 @@ fn names_are_exact_as_data() {
         [1, 1],
         "{reading}"
     );
-    let text = place.ok(&["top", "app", "--once", "-i", "200ms"]);
-    assert!(text.contains("test:c\\u{1b}") && !text.contains('\u{1b}'), "{text}");
+    place.ok(&["top", "app", "--once", "-i", "200ms"]).has("test:c\\u{1b}").lacks("\u{1b}");
 }
 
 #[test]
@@ -309,7 +303,7 @@ fn events_that_are_overwritten_before_they_are_counted_are_told() {
     touch(&place, "go");
     wait_for(&place.at("done"));
     let screen = top.wait("what was not counted", |screen| screen.contains("not counted: "));
-    assert!(screen.contains("; at least "), "{screen}");
+    screen.has("; at least ");
     let counted = row(&screen, "test:a").expect("a row")[2];
     assert!(counted < (FIRST[0] + BURST) as f64, "{screen}");
     assert!(produced() > before + BURST * 8);
@@ -358,7 +352,7 @@ fn what_a_ring_discards_is_a_loss() {
     );
     assert_eq!(reading["losses"][0]["cause"], "discarded: the ring was full");
     let text = place.ok(&["top", "app", "--once", "-i", "100ms"]);
-    assert!(text.contains("lost: channel main: ") && !text.contains("nothing lost"), "{text}");
+    text.has("lost: channel main: ").lacks("nothing lost");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use crate::child::run;
 use crate::support::{Place, tool};
 use lastwords::Session;
+use lastwords_testkit::text::Text as _;
 use serde_json::{Map, Value, json};
 
 /// The environment variable that makes this test program the recorded one.
@@ -113,8 +114,7 @@ fn cut_values_are_reported() {
     let place = recorded("cut");
     let report = place.run(&["report", "app", "--strict"]);
     report.has_status(3).says("no event lost, 1 value cut");
-    let inspect = place.ok(&["inspect", "app"]);
-    assert!(inspect.contains("1 value cut, because the events had no room for all"), "{inspect}");
+    place.ok(&["inspect", "app"]).has("1 value cut, because the events had no room for all");
     let last = found(&place, &["app"]).pop().expect("an event");
     let body = last["body"].as_str().expect("a text");
     assert!(body.len() > 3000 && body.ends_with("b…") && last["user"] == "ada");
@@ -127,7 +127,6 @@ fn texts_in_which_a_nul_became_another_byte_are_reported() {
     let report = place.run(&["report", "app", "--strict"]);
     report.has_status(3).says("no event lost, 1 text changed");
     report.says("values of events: changed (1 text: NUL became 0x1a)");
-    let inspect = place.ok(&["inspect", "app"]);
-    assert!(inspect.contains("1 text with NUL, each of which became 0x1a"), "{inspect}");
+    place.ok(&["inspect", "app"]).has("1 text with NUL, each of which became 0x1a");
     assert_eq!(found(&place, &["app"]).pop().expect("an event")["user"], "a\u{1a}da");
 }

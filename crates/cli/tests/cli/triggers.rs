@@ -4,6 +4,7 @@
 use crate::child::{run, wait_for};
 use crate::support::Place;
 use lastwords::{Session, event};
+use lastwords_testkit::text::Text as _;
 use std::time::{Duration, Instant};
 
 /// The environment variable that gives the child the folder for its files.
@@ -117,13 +118,10 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
         "lastwords:trigger",
     ]);
     assert!(told.contains("name = \"shop:failed\"") || told.contains("shop:failed"), "{told}");
-    assert!(told.contains("by hand"), "{told}");
+    told.has("by hand");
     place.run(&["report", "shop.snapshot-1", "--strict"]).has_status(0);
     let listed = place.ok(&["list", "shop"]);
-    assert!(
-        listed.contains("triggers fired: 3, 0 above the limit, 0 waiting; snapshots saved: 3; could not be saved: 0"),
-        "{listed}"
-    );
+    listed.has("triggers fired: 3, 0 above the limit, 0 waiting; snapshots saved: 3; could not be saved: 0");
     let sessions = place.json(&["list", "--json"])["sessions"].take();
     let shop = sessions
         .as_array()
@@ -152,10 +150,10 @@ fn a_trigger_that_is_limited_says_so() {
     let refused = (0..500)
         .map(|_| place.run(&["trigger", "fire", "by hand", "-s", "shop"]))
         .find(|ran| ran.status != 0);
-    let refused = refused.expect("the limit of 4 snapshots");
-    refused.has_status(1).says("took no snapshot: 4 in 60s are the most");
-    let reported = place.run(&["report", "shop", "--event", "lastwords:trigger"]);
-    reported.prints("limited").says("1 trigger took no snapshot");
+    let text = refused.expect("the limit of 4 snapshots");
+    text.has_status(1).says("took no snapshot: 4 in 60s are the most");
+    let ran = place.run(&["report", "shop", "--event", "lastwords:trigger"]);
+    ran.prints("limited").says("1 trigger took no snapshot");
     child.kill();
 }
 

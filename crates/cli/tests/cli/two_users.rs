@@ -4,6 +4,7 @@
 use crate::child::start;
 use crate::mount::Mount;
 use crate::support::{Place, ran};
+use lastwords_testkit::text::Text as _;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Command, Stdio};
 
@@ -59,10 +60,8 @@ const THEIR_RECORD: &str = r#"
 
 fn script(place: &Place, script: &str) -> String {
     let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-c", &[BEGIN, script].concat()])
-        .current_dir(place.path())
-        .stdin(Stdio::null());
+    command.args(["--mount", "sh", "-c", &[BEGIN, script].concat()]);
+    command.current_dir(place.path()).stdin(Stdio::null());
     command.env("LASTWORDS_DIR", place.sessions()).env("PROGRAM", env!("CARGO_BIN_EXE_lastwords"));
     let ran = ran(command.output().expect("unshare"));
     ran.has_status(0);
@@ -99,6 +98,5 @@ fn record_needs_privileges() {
     if !std::path::Path::new("/sys/kernel/tracing/instances").is_dir() {
         return;
     }
-    let said = script(&place, THEIR_RECORD);
-    assert!(said.contains("not for this user"), "{said}");
+    script(&place, THEIR_RECORD).has("not for this user");
 }

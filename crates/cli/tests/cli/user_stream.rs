@@ -7,10 +7,10 @@ use crate::consume::field;
 use crate::copies::calls;
 use crate::record::{names, wait_until};
 use crate::stream::{Receiver, path};
-use crate::support::{Place, Ran, ran};
+use crate::support::{Place, Ran, assert_members, ran};
 use lastwords::{ChannelConfig, Session, event};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -156,11 +156,7 @@ fn each_event_of_a_session_arrives_once() {
             ended.err
         );
         let saved = receiver.next("saved-session");
-        assert_eq!(
-            (&saved["lost_sub_buffers"], &saved["lost_events"]),
-            (&Value::from(0), &Value::from(0)),
-            "{saved}"
-        );
+        assert_members(&saved, &json!({ "lost_sub_buffers": 0, "lost_events": 0 }));
         assert_eq!(saved["session"], "app");
         let folder = path(&place, &saved);
         let (threads, report) = events(&place, &folder);
@@ -293,11 +289,7 @@ fn a_sender_of_a_session_that_is_killed_keeps_what_arrived() {
     // What the rings had overwritten before is not part of this stream.
     ended.has_status(0).says("nothing lost");
     let saved = receiver.next("saved-session");
-    assert_eq!(
-        (&saved["lost_sub_buffers"], &saved["ended_early"]),
-        (&Value::from(0), &Value::Null),
-        "{saved}"
-    );
+    assert_members(&saved, &json!({ "lost_sub_buffers": 0, "ended_early": null }));
     let (threads, report) = events(&place, &path(&place, &saved));
     assert!(threads.values().all(|numbers| numbers.last() == Some(&(PACED - 1))), "{}", report.err);
     let kept: usize = threads.values().map(Vec::len).sum();
@@ -321,9 +313,8 @@ fn the_sender_of_a_session_neither_reads_nor_writes_its_events() {
     ]);
     strace.args(application_command(&place, "rseq", "paced"));
     strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).stdout(Stdio::null());
-    let ended =
-        ran(strace.stderr(Stdio::piped()).output().expect("strace is needed: cargo xtask setup"));
-    ended.has_status(0);
+    ran(strace.stderr(Stdio::piped()).output().expect("strace is needed: cargo xtask setup"))
+        .has_status(0);
     let saved = receiver.next("saved-session");
     let bytes = saved["bytes"].as_u64().unwrap();
     let logs = names(place.path()).into_iter().filter(|name| name.starts_with("from."));

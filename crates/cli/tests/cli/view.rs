@@ -2,7 +2,9 @@
 //! `cargo xtask view` looks at such pages in a browser.
 
 use crate::child::{EVENTS, THREADS, start};
-use crate::support::{Place, small};
+use crate::support::{Place, assert_members, small};
+use lastwords_testkit::text::Text as _;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
@@ -107,10 +109,7 @@ fn a_page_with_a_limit_says_so() {
     let ran = place.run(&["view", "app", "--limit", "100", "-o", "page.html"]);
     ran.has_status(0).says("the newest 100 of 1000 events");
     let head = head(&std::fs::read_to_string(place.at("page.html")).unwrap());
-    assert_eq!(
-        (&head["counted"], &head["read"], &head["rows"]),
-        (&100.into(), &1000.into(), &100.into())
-    );
+    assert_members(&head, &json!({ "counted": 100, "read": 1000, "rows": 100 }));
     let last = place.ok(&["report", "app", "--last", "100"]);
     assert_eq!(counts(&head).values().sum::<u64>(), last.lines().count() as u64);
 }
@@ -125,7 +124,7 @@ fn outputs_of_view() {
     let ran = place.run(&["view", "app", "-o", "there.html"]);
     ran.has_status(1).says("there.html").says("--force");
     place.ok(&["view", "app", "-o", "there.html", "--force"]);
-    assert!(std::fs::read_to_string(place.at("there.html")).unwrap().ends_with("</html>\n"));
+    std::fs::read_to_string(place.at("there.html")).unwrap().ends("</html>\n");
     let ran = place.run(&["view", "app", "-e", "no:such", "-o", "none.html"]);
     ran.has_status(1).says("no event is called no:such");
     assert!(place.run(&["view", "app", "--limit", "0", "-o", "x.html"]).status == 2);
@@ -141,7 +140,7 @@ fn a_page_has_the_panics_that_were_survived() {
     let survived = head["survived"].as_array().expect("a list");
     let [panic] = survived.as_slice() else { panic!("{survived:?}") };
     let why = panic["why"].as_str().unwrap();
-    assert!(why.starts_with("app survived: panic in thread "), "{why}");
+    why.starts("app survived: panic in thread ");
     assert_eq!(panic["word"], "panic survived");
     assert!(!panic["details"].as_array().unwrap().is_empty(), "{panic}");
     let deaths = head["deaths"].as_array().expect("a list");
@@ -174,11 +173,11 @@ fn without_a_file_a_browser_is_opened() {
     }
     let page = std::path::PathBuf::from(std::fs::read_to_string(&told).unwrap());
     assert!(page.starts_with(&temporary), "{}", page.display());
-    assert!(std::fs::read_to_string(&page).unwrap().starts_with("<!doctype html>"));
+    std::fs::read_to_string(&page).unwrap().starts("<!doctype html>");
     let mode =
         |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&page), mode(page.parent().unwrap())), (0o600, 0o700));
-    let ran = crate::support::ran(
+    crate::support::ran(
         place
             .command()
             .args(["view", "app"])
@@ -186,6 +185,7 @@ fn without_a_file_a_browser_is_opened() {
             .env("TMPDIR", &temporary)
             .output()
             .unwrap(),
-    );
-    ran.has_status(0).says("xdg-open cannot be started");
+    )
+    .has_status(0)
+    .says("xdg-open cannot be started");
 }

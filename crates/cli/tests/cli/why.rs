@@ -4,11 +4,12 @@ use crate::child::{start as start_app, wait_for};
 use crate::cores::core_of;
 use crate::dying::lock;
 use crate::record::wait_until;
-use crate::support::{Place, small, tool};
+use crate::support::{Place, assert_members, small, tool};
 use crate::view::head;
 use lastwords::{Session, event};
+use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -253,9 +254,8 @@ fn other_threads_of_a_forked_program_prove_no_survival() {
     assert_eq!(crashes(&place)[0]["later_events"], 1, "of the only process");
     add_process(&place);
     let [crash] = crashes(&place).try_into().expect("one panic");
-    assert_eq!((&crash["later_events"], &crash["is_cause_of_death"]), (&0.into(), &false.into()));
-    let told = place.run(&["report", "shop"]).err;
-    assert!(told.contains("other threads went on, of this or another process"), "{told}");
+    assert_members(&crash, &json!({ "later_events": 0, "is_cause_of_death": false }));
+    place.run(&["report", "shop"]).err.has("other threads went on, of this or another process");
     let place = ended("caught", None);
     add_process(&place);
     assert_eq!(crashes(&place)[0]["later_events"], 1, "of the same thread");
@@ -311,7 +311,7 @@ fn a_living_session_lives() {
     let mut child = start(&place, "wait");
     let session = why(&place, &[]);
     assert_eq!(session["verdict"]["cause"], "alive", "{session:#}");
-    assert!(place.ok(&["why", "shop"]).starts_with("session shop: it lives\n"));
+    place.ok(&["why", "shop"]).starts("session shop: it lives\n");
     // Of a copy of its files nothing shows whether it had ended.
     let folder =
         fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir());
@@ -323,7 +323,7 @@ fn a_living_session_lives() {
     let report = place.json(&["why", copy.to_str().unwrap(), "--json"]);
     let verdict = &report["inputs"][0]["verdict"];
     assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
-    assert!(verdict["sentence"].as_str().unwrap().contains("these copied files do not show"));
+    verdict["sentence"].as_str().unwrap().has("these copied files do not show");
     assert_eq!(why(&place, &[])["verdict"]["cause"], "unknown");
 }
 
@@ -443,8 +443,7 @@ fn the_oom_killer_is_found_in_the_log_of_the_kernel() {
     assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
     let hint = format!("{folder}: 1 process of this control group was killed");
     assert!(verdict["hints"].to_string().contains(&hint), "{verdict:#}");
-    let ran = other.run(&["why", "shop", "--cgroup", "/proc"]);
-    assert!(ran.status == 1 && ran.err.contains("/proc: no control group"), "{}", ran.err);
+    other.run(&["why", "shop", "--cgroup", "/proc"]).has_status(1).says("/proc: no control group");
 }
 
 /// On x86, the kernel's log has faults that nobody handled.
@@ -460,11 +459,7 @@ fn a_fault_without_a_handler_is_found_in_the_log_of_the_kernel() {
     let _alone = lock();
     let place = ended("bare_fault", None);
     let verdict = &why(&place, &[])["verdict"];
-    assert_eq!(
-        (&verdict["cause"], &verdict["number"]),
-        (&"signal".into(), &11.into()),
-        "{verdict:#}"
-    );
+    assert_members(verdict, &json!({ "cause": "signal", "number": 11 }));
     assert_eq!(verdict["evidence"][1]["from"], "kernel-log", "{verdict:#}");
     assert!(
         verdict["evidence"][1]["text"].to_string().contains("]: segfault at 10 "),
@@ -494,11 +489,9 @@ fn a_given_log_counts_if_process_and_time_agree() {
     }
     assert_eq!(log(pid + 1, 0), "unknown");
     assert_eq!(log(pid, 3600), "unknown");
-    let ran = place.run(&["why", "shop", "--kernel-log", "/nowhere"]);
-    assert!(ran.status == 1 && ran.err.contains("/nowhere"), "{}", ran.err);
+    place.run(&["why", "shop", "--kernel-log", "/nowhere"]).has_status(1).says("/nowhere");
     fs::write(place.at("dmesg"), "Nov 29 09:00:00 host kernel: x\n").unwrap();
-    let ran = place.run(&["why", "shop", "--kernel-log", "dmesg"]);
-    assert!(ran.status == 1 && ran.err.contains("short-monotonic"), "{}", ran.err);
+    place.run(&["why", "shop", "--kernel-log", "dmesg"]).has_status(1).says("short-monotonic");
 }
 
 #[test]
@@ -517,11 +510,9 @@ fn inputs_that_do_not_show_an_end_are_unknown() {
             "{report:#}"
         );
         assert!(!own["last_events"].as_array().unwrap().is_empty(), "{input}: {own:#}");
-        let page = place.ok(&["why", input]);
-        assert!(page.starts_with(&format!("{what} ")) && page.contains("unknown"), "{page}");
+        place.ok(&["why", input]).starts(&format!("{what} ")).has("unknown");
     }
-    let ran = place.run(&["why", "nothing"]);
-    assert!(ran.status == 1 && ran.out.is_empty(), "{}", ran.err);
+    place.run(&["why", "nothing"]).has_status(1).prints_nothing();
 }
 
 #[test]
@@ -534,11 +525,7 @@ fn a_core_names_its_signal_unless_a_debugger_may_have_made_it() {
         report["inputs"][0]["verdict"].clone()
     };
     let aborted = verdict(&core_of(&place));
-    assert_eq!(
-        (&aborted["cause"], &aborted["number"]),
-        (&"signal".into(), &6.into()),
-        "{aborted:#}"
-    );
+    assert_members(&aborted, &json!({ "cause": "signal", "number": 6 }));
     assert_eq!(aborted["evidence"][0]["from"], "core");
     let living = Place::new();
     let running = start_app(&living, "memfd", "wait");

@@ -254,20 +254,29 @@ fn judge_json(
     let traces = json::traces(&lines).ok_or("JSON without a head")?;
     for line in json::lines(&lines)? {
         let (event, text) = of_json(&line, &traces).ok_or("JSON lacks a member")?;
-        texts.push(Printed {
-            name: String::new(),
-            rest: text.trim_end().to_owned(),
-            ..event.clone()
-        });
+        texts.push(with_text(&event, &text));
         found.push(Found { event, fields: with_buf(line.members("fields")) });
     }
-    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
-    if kernel.texts.is_empty() {
-        same(text.into_iter().map(as_kernel).collect(), texts)?;
-        return Ok(JSON);
-    }
-    same(kernel.printed()?, texts.into_iter().map(micro).collect())?;
+    judge_both(kernel, (raw, found), (text, texts))?;
     Ok(JSON)
+}
+
+/// Judges fields, and the kernel's text or else that of trace-cmd.
+fn judge_both(
+    kernel: &Kernel,
+    (raw, found): (Vec<Printed>, Vec<Found>),
+    (text, texts): (Vec<Printed>, Vec<Printed>),
+) -> Result<(), String> {
+    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+    match kernel.texts.is_empty() {
+        true => same(text.into_iter().map(as_kernel).collect(), texts),
+        false => same(kernel.printed()?, texts.into_iter().map(micro).collect()),
+    }
+}
+
+/// An event whose name is a part of its text.
+fn with_text(event: &Printed, text: &str) -> Printed {
+    Printed { name: String::new(), rest: text.trim_end().to_owned(), ..event.clone() }
 }
 
 fn judge_otlp(
@@ -292,19 +301,10 @@ fn judge_otlp(
         }
         let (name, rest) = (name_of(&name), String::new());
         let event = Printed { instance, comm, pid, cpu, ns: ns - since, name, rest };
-        texts.push(Printed {
-            name: String::new(),
-            rest: text.trim_end().to_owned(),
-            ..event.clone()
-        });
+        texts.push(with_text(&event, &text));
         found.push(Found { event, fields: with_buf(fields) });
     }
-    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
-    if kernel.texts.is_empty() {
-        same(text.into_iter().map(as_kernel).collect(), texts)?;
-    } else {
-        same(kernel.printed()?, texts.into_iter().map(micro).collect())?;
-    }
+    judge_both(kernel, (raw, found), (text, texts))?;
     Ok(OPENTELEMETRY)
 }
 
