@@ -3,7 +3,9 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::common::{folder, numbers, numbers_in_file, only_session, plain, record};
+use crate::common::{
+    every, folder, numbers, numbers_in_file, only_session, plain, record, started, with_main,
+};
 use lastwords::{Error, Memory, Persist, Reservation, Session};
 use lastwords_folders::{Place, parse_places};
 
@@ -16,11 +18,9 @@ fn every_reservation_in_shared_memory() {
     alone!();
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         let dir = tempfile::tempdir().expect("a folder");
-        let builder =
-            Session::builder("res").dir(dir.path()).channel(plain("main")).reservation(reservation);
-        let session = builder.start().expect("it starts");
+        let session = started(with_main("res", dir.path()).reservation(reservation));
         record(0..1000);
-        assert_eq!(numbers(&folder(&session)), (0..1000).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(numbers(&folder(&session)), every(0..1000), "{reservation:?}");
         for file in std::fs::read_dir(folder(&session)).expect("the folder").map_while(Result::ok) {
             assert_eq!(file.metadata().expect("a file").mode() & 0o777, 0o600);
         }
@@ -31,13 +31,11 @@ fn every_reservation_in_shared_memory() {
 #[test]
 fn a_memfd() {
     alone!(in dir);
-    let builder =
-        Session::builder("mem").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
-    let session = builder.start().expect("it starts");
+    let session = with_main("mem", dir.path()).backend(Memory::Memfd).start().expect("it starts");
     record(0..500);
     let path = places(&folder(&session))[0].path.clone();
     assert!(path.starts_with(&format!("/proc/{}/fd/", std::process::id())));
-    assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>());
+    assert_eq!(numbers_in_file(path.as_ref()), every(0..500));
     let seen = lastwords_control::list(Some(dir.path())).expect("the list");
     assert_eq!(seen[0].details.as_ref().expect("details").backend, "memfd");
 }
@@ -46,16 +44,14 @@ fn a_memfd() {
 fn huge_pages_or_what_the_machine_has() {
     alone!();
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
-    let builder =
-        Session::builder("huge").dir(dir.path()).channel(plain("main")).backend(Memory::Huge);
-    let session = builder.start().expect("it starts");
+    let session = with_main("huge", dir.path()).backend(Memory::Huge).start().expect("it starts");
     println!("{}", session.note());
     assert!(session.note().contains("pages"), "{}", session.note());
     record(0..500);
     let path = places(&folder(&session))[0].path.clone();
-    assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>());
+    assert_eq!(numbers_in_file(path.as_ref()), every(0..500));
     session.close();
-    assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>(), "it stays");
+    assert_eq!(numbers_in_file(path.as_ref()), every(0..500), "it stays");
     lastwords_control::destroy(&only_session(dir.path())).expect("removed");
     assert!(!std::path::Path::new(&path).exists());
 }
@@ -66,12 +62,12 @@ fn a_dax_file_is_not_overwritten_unasked() {
     let file = dir.path().join("pmem");
     let start = |reuse| {
         let memory = Memory::Dax { path: file.clone(), reuse };
-        Session::builder("dax").dir(dir.path()).channel(plain("main")).backend(memory).start()
+        with_main("dax", dir.path()).backend(memory).start()
     };
     let session = start(false).expect("it starts");
     assert_eq!(session.reservation(), lastwords_abi::session::RESERVATION_LOCKED);
     record(0..500);
-    assert_eq!(numbers_in_file(&file), (0..500).collect::<Vec<_>>());
+    assert_eq!(numbers_in_file(&file), every(0..500));
     session.close();
     let error = start(false).expect_err("last words are there").to_string();
     assert!(error.contains("pmem") && error.contains("lastwords recover"), "{error}");
@@ -117,7 +113,7 @@ fn a_longer_session_before_leaves_nothing_behind() {
         (1, 1),
         "no region of the older session is left"
     );
-    assert_eq!(numbers_in_file(&file), (100..110).collect::<Vec<_>>());
+    assert_eq!(numbers_in_file(&file), every(100..110));
     short.remove();
 }
 
@@ -126,9 +122,11 @@ fn policies_of_persistence() {
     alone!(in dir);
     let start = |persist, reservation| {
         let memory = Memory::Dax { path: dir.path().join("pmem"), reuse: true };
-        let builder =
-            Session::builder("policy").dir(dir.path()).channel(plain("main")).backend(memory);
-        builder.persist(persist).reservation(reservation).start()
+        with_main("policy", dir.path())
+            .backend(memory)
+            .persist(persist)
+            .reservation(reservation)
+            .start()
     };
     let reservations = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
     for persist in [Persist::None, Persist::SubBuffer, Persist::Event] {
@@ -141,7 +139,7 @@ fn policies_of_persistence() {
             let session = start(persist, reservation).expect("it starts");
             record(0..9000);
             let numbers = numbers_in_file(&dir.path().join("pmem"));
-            assert_eq!(numbers, (0..9000).collect::<Vec<_>>(), "{persist:?} {reservation:?}");
+            assert_eq!(numbers, every(0..9000), "{persist:?} {reservation:?}");
             session.remove();
         }
     }
@@ -166,11 +164,11 @@ fn a_physical_range_in_a_plain_file() {
     std::fs::write(&file, vec![0xa5u8; 8 << 20]).expect("the file");
     let start = |offset, len| {
         let memory = Memory::Physical { path: file.clone(), offset, len, reuse: false };
-        Session::builder("phys").dir(dir.path()).channel(plain("main")).backend(memory).start()
+        with_main("phys", dir.path()).backend(memory).start()
     };
     let session = start(1 << 20, 6 << 20).expect("it starts");
     record(0..500);
-    assert_eq!(numbers_in_file(&file), (0..500).collect::<Vec<_>>());
+    assert_eq!(numbers_in_file(&file), every(0..500));
     let bytes = std::fs::read(&file).expect("the file");
     assert!(bytes[..1 << 20].iter().all(|byte| *byte == 0xa5), "before the range");
     session.remove();
@@ -188,9 +186,12 @@ fn a_physical_range_in_a_plain_file() {
 fn pages_on_the_heap() {
     alone!(in dir);
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
-        let builder =
-            Session::builder("heap").dir(dir.path()).channel(plain("main")).backend(Memory::Heap);
-        let session = builder.reservation(reservation).snapshot(true).start().expect("it starts");
+        let session = with_main("heap", dir.path())
+            .backend(Memory::Heap)
+            .reservation(reservation)
+            .snapshot(true)
+            .start()
+            .expect("it starts");
         record(0..500);
         session.snapshot(lastwords::snapshot::Rings::All).expect("a snapshot");
         record(500..600);
@@ -205,7 +206,7 @@ fn pages_on_the_heap() {
 #[test]
 fn more_than_the_limit_is_refused() {
     alone!(in dir);
-    let builder = || Session::builder("limit").dir(dir.path()).channel(plain("main"));
+    let builder = || with_main("limit", dir.path());
     let Err(Error::TooLarge { needs, limit }) = builder().size_limit(1 << 20).start() else {
         panic!("it started")
     };

@@ -1,5 +1,7 @@
 //! Tests what the compiler says of events and markers that cannot be.
 
+use lastwords_testkit::text::Text as _;
+
 /// Returns the compiler's messages for an event with the field, and whether it accepts the event.
 fn compile(statement: &str) -> (bool, String) {
     let tests = std::env::current_exe().expect("this program");
@@ -40,10 +42,7 @@ fn a_type_that_is_no_field_is_told_what_to_do() {
     assert!(taken, "{said}");
     let (taken, said) = compile("lastwords::event!(p, \"e\", value = Own);");
     assert!(!taken && said.contains("`Own` cannot be a field of an event"), "{said}");
-    assert!(
-        said.contains("`name = ?value` (`Debug`)") && said.contains("lastwords::labels!"),
-        "{said}"
-    );
+    said.has("`name = ?value` (`Debug`)").has("lastwords::labels!");
 }
 
 #[test]

@@ -1,19 +1,24 @@
 //! Tests conditions on events that fire triggers.
 #![allow(missing_docs, reason = "a test")]
 
+use lastwords_testkit::text::Text as _;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{folder, lost, plain, stay_on_one_cpu, triggered, wait_for, wait_for_saved};
+use crate::common::{
+    folder, lost, plain, stay_on_one_cpu, triggered, wait_for, wait_for_saved, with_main,
+};
 use lastwords::condition::{Action, Condition};
-use lastwords::{Builder, Level, Session, Triggered, Window, event};
+use lastwords::{Builder, Level, Triggered, Window, event};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
 
 fn builder(dir: &Path) -> Builder {
     // Two channels take each event: a condition is evaluated once.
-    let builder = Session::builder("cond").dir(dir).channel(plain("main")).channel(plain("other"));
-    builder.snapshot(true).trigger_limit(100, Duration::from_secs(1))
+    with_main("cond", dir)
+        .channel(plain("other"))
+        .snapshot(true)
+        .trigger_limit(100, Duration::from_secs(1))
 }
 
 /// Returns the payloads of the channel `main` in the saved snapshot of a number.
@@ -144,13 +149,7 @@ fn conditions_change_at_run_time() {
     for n in 0..lastwords::condition::MOST {
         handle.add_condition(&Condition::on(format!("a:{n}"))).expect("added");
     }
-    assert!(
-        handle
-            .add_condition(&Condition::on("one:more"))
-            .expect_err("full")
-            .to_string()
-            .contains("16")
-    );
+    handle.add_condition(&Condition::on("one:more")).expect_err("full").to_string().has("16");
     session.remove();
 }
 

@@ -1,6 +1,7 @@
 //! Tests what is recorded when a process dies of a signal or a panic, and that it dies as it would
 //! have done without us.
 
+use lastwords_testkit::text::Text as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
@@ -53,8 +54,8 @@ fn segv() {
     let (status, folder) = child("segv", dir.path());
     assert_eq!(status.signal(), Some(libc::SIGSEGV));
     let line = one(&folder, "crash:signal");
-    assert!(line.contains("signal=SIGSEGV code=1 address=0x40 pid="), "{line}");
-    assert!(line.contains(" thread=crash::segv pc=0x"), "{line}");
+    line.has("signal=SIGSEGV code=1 address=0x40 pid=");
+    line.has(" thread=crash::segv pc=0x");
     let frames = frames(&line);
     assert!(frames.len() >= 3, "{line}");
     let pc = line.split(" pc=0x").nth(1).and_then(|rest| rest.split(' ').next()).expect("a pc");
@@ -94,7 +95,7 @@ fn abort_in_a_thread() {
     let (status, folder) = child("abort_in_a_thread", dir.path());
     assert_eq!(status.signal(), Some(libc::SIGABRT));
     let line = one(&folder, "crash:signal");
-    assert!(line.contains("signal=SIGABRT") && line.contains(" thread=doomed "), "{line}");
+    line.has("signal=SIGABRT").has(" thread=doomed ");
     assert!(frames(&line).len() >= 3, "{line}");
 }
 
@@ -163,7 +164,7 @@ fn the_previous_handler_is_called() {
     let dir = tempfile::tempdir().expect("a folder");
     let (status, folder) = child("the_previous_handler_is_called", dir.path());
     assert_eq!(status.code(), Some(42));
-    assert!(one(&folder, "crash:signal").contains("SIGFPE"));
+    one(&folder, "crash:signal").has("SIGFPE");
     assert_eq!(lines(&folder).last().map(String::as_str), Some("test:own handler"));
 }
 
@@ -246,7 +247,7 @@ fn a_call_to_nowhere() {
     let (status, folder) = child("a_call_to_nowhere", dir.path());
     assert_eq!(status.signal(), Some(libc::SIGSEGV));
     let line = one(&folder, "crash:signal");
-    assert!(line.contains(" pc=0x10 "), "{line}");
+    line.has(" pc=0x10 ");
     // The caller is found by the return address that the call pushed.
     assert!(frames(&line).len() >= 2, "{line}");
 }
@@ -263,11 +264,8 @@ fn a_panic_that_kills() {
     let (status, folder) = child("a_panic_that_kills", dir.path());
     assert_eq!(status.code(), Some(101));
     let line = one(&folder, "crash:panic");
-    assert!(line.starts_with("crash:panic message=\"the number is 7\" location=\""), "{line}");
-    assert!(
-        line.contains("crash.rs:") && line.contains(" thread=\"crash::a_panic_that_kills\" "),
-        "{line}"
-    );
+    line.starts("crash:panic message=\"the number is 7\" location=\"");
+    line.has("crash.rs:").has(" thread=\"crash::a_panic_that_kills\" ");
     assert!(frames(&line).len() >= 3, "{line}");
 }
 
@@ -302,7 +300,7 @@ fn a_panic_with_a_very_long_message() {
     assert_eq!(kept.len(), SIZES.len(), "{kept:?}");
     assert!(kept[0] == (0, 100_000) && kept[1].1 > 7_000 && kept[2].1 > 100, "{kept:?}");
     for (channel, _, line) in &lines {
-        assert!(line.starts_with("crash:panic message=\"") && line.contains("crash.rs:"), "{line}");
+        line.starts("crash:panic message=\"").has("crash.rs:");
         assert!(!frames(line).is_empty(), "{line}");
         let told = format!("({} bytes were cut off)\"", 200_000 - 2 * kept[*channel as usize].1);
         assert_eq!(line.contains(&told), *channel > 0, "{line}");

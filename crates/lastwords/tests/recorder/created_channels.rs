@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, areas, child_dir, folder, kill_self, only_session, plain, spawn, wait_for,
+    StopAtEnd, areas, child_dir, details, every, kill_self, plain, spawn, start, started, wait_for,
+    wait_for_session, with_main,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
@@ -118,10 +119,13 @@ fn events_go_where_the_rules_said() {
         let mut random = Random(seed.wrapping_add(round as u64));
         let dir = tempfile::tempdir().expect("a folder");
         let main = plain("main").sub_buffers(8, 256 << 10);
-        let builder =
-            Session::builder("made").dir(dir.path()).channel(main).reservation(reservation);
-        let session = builder.snapshot(random.below(2) == 1).start().expect("it starts");
-        let path = folder(&session);
+        let (session, path) = start(
+            Session::builder("made")
+                .dir(dir.path())
+                .channel(main)
+                .reservation(reservation)
+                .snapshot(random.below(2) == 1),
+        );
         let (phase, next, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         // The channels of each name in each phase; phases of odd numbers are changes.
         let mut expected: Vec<[Vec<u32>; 3]> = vec![[vec![0], vec![0], vec![0]]];
@@ -217,10 +221,7 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
     for _ in 0..4 {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child = spawn("child_records_until_it_is_killed", dir.path(), &[]);
-        wait_for("the session", || {
-            lastwords_control::list(Some(dir.path())).is_ok_and(|found| !found.is_empty())
-        });
-        let path = only_session(dir.path());
+        let path = wait_for_session(dir.path());
         let session = Handle::open(&path).expect("opened");
         wait_for("an event", || session.produced() > 0);
         let id = session.create_channel(&plain("late"), None).expect("created");
@@ -248,9 +249,7 @@ fn a_killed_recorder_leaves_each_event_in_a_channel() {
 #[test]
 fn forked_children_record_in_the_channel_or_count() {
     alone!(in dir);
-    let builder = Session::builder("forked").dir(dir.path()).channel(plain("main"));
-    let session = builder.start().expect("it starts");
-    let path = folder(&session);
+    let (session, path) = start(with_main("forked", dir.path()));
     emit(0, 0);
     let (mut go, mut tell) = std::io::pipe().expect("a pipe");
     let fork = |numbers: std::ops::Range<u64>, wait: Option<&mut std::io::PipeReader>| {
@@ -294,21 +293,14 @@ fn forked_children_record_in_the_channel_or_count() {
 fn what_cannot_be_done_is_refused() {
     alone!(in dir);
     for memory in [Memory::Heap, Memory::Memfd] {
-        let session =
-            Session::builder("other").dir(dir.path()).backend(memory).start().expect("it starts");
+        let session = started(Session::builder("other").dir(dir.path()).backend(memory));
         let error = session.create_channel(&plain("k"), None).expect_err("its memory cannot grow");
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         session.remove();
     }
-    let session = Session::builder("refusals")
-        .dir(dir.path())
-        .channel(plain("main"))
-        .start()
-        .expect("it starts");
-    let path = folder(&session);
+    let (session, path) = start(with_main("refusals", dir.path()));
     let files = || std::fs::read_dir(&path).expect("listed").count();
-    let (before, rules) =
-        (files(), Handle::open(&path).expect("opened").summary().details.expect("details").rules);
+    let (before, rules) = (files(), details(&path).rules);
     assert!(matches!(session.create_channel(&plain("main"), None), Err(Error::Exists { .. })));
     assert!(matches!(
         session.create_channel(&plain("k").sub_buffers(3, 4096), None),
@@ -327,10 +319,7 @@ fn what_cannot_be_done_is_refused() {
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
     areas(&path).put::<8>(features, word);
     assert_eq!(files(), before, "nothing was written");
-    assert_eq!(
-        Handle::open(&path).expect("opened").summary().details.expect("details").rules,
-        rules
-    );
+    assert_eq!(details(&path).rules, rules);
     for channel in 1..32 {
         let made =
             session.create_channel(&plain(&format!("k{channel}")).sub_buffers(2, 4096), None);
@@ -348,9 +337,7 @@ fn what_cannot_be_done_is_refused() {
 #[test]
 fn one_of_several_creators_of_a_name_wins() {
     alone!(in dir);
-    let session =
-        Session::builder("race").dir(dir.path()).channel(plain("main")).start().expect("it starts");
-    let path = folder(&session);
+    let (session, path) = start(with_main("race", dir.path()));
     let create = || {
         let handle = Handle::open(&path).expect("opened");
         match handle.create_channel(&plain("same").sub_buffers(2, 4096), None) {
@@ -369,10 +356,7 @@ fn one_of_several_creators_of_a_name_wins() {
             .count()
     });
     assert_eq!(won, 1);
-    assert_eq!(
-        Handle::open(&path).expect("opened").summary().details.expect("details").channels.len(),
-        2
-    );
+    assert_eq!(details(&path).channels.len(), 2);
     session.remove();
 }
 
@@ -381,25 +365,19 @@ fn snapshots_have_a_channel_that_was_created_before() {
     alone!();
     for reservation in RESERVATIONS {
         let dir = tempfile::tempdir().expect("a folder");
-        let builder =
-            Session::builder("shot").dir(dir.path()).channel(plain("main")).snapshot(true);
-        let session = builder.reservation(reservation).start().expect("it starts");
-        let path = folder(&session);
+        let (session, path) =
+            start(with_main("shot", dir.path()).snapshot(true).reservation(reservation));
         (0..10).for_each(|number| emit(0, number));
         session.snapshot(Rings::All).expect("taken");
         let id = session.create_channel(&plain("late"), None).expect("created");
         send(0, id, &[0], true, |rule| session.rule(rule).expect("a rule"));
         (10..30).for_each(|number| emit(0, number));
-        assert_eq!(common::snapshot_numbers(&path), (0..10).collect::<Vec<_>>(), "{reservation:?}");
-        assert_eq!(common::numbers(&path), (10..30).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(common::snapshot_numbers(&path), every(0..10), "{reservation:?}");
+        assert_eq!(common::numbers(&path), every(10..30), "{reservation:?}");
         session.snapshot(Rings::All).expect("taken");
         (30..40).for_each(|number| emit(0, number));
-        assert_eq!(
-            common::snapshot_numbers(&path),
-            (10..30).collect::<Vec<_>>(),
-            "{reservation:?}"
-        );
-        assert_eq!(common::numbers(&path), (30..40).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(common::snapshot_numbers(&path), every(10..30), "{reservation:?}");
+        assert_eq!(common::numbers(&path), every(30..40), "{reservation:?}");
         session.remove();
     }
 }
@@ -416,10 +394,13 @@ fn snapshots_that_race_with_channels_lose_nothing() {
         let mut random = Random(seed.wrapping_add(round as u64));
         let dir = tempfile::tempdir().expect("a folder");
         let main = plain("main").sub_buffers(4, 256 << 10);
-        let builder =
-            Session::builder("race").dir(dir.path()).channel(main).reservation(reservation);
-        let session = builder.snapshot(true).start().expect("it starts");
-        let path = folder(&session);
+        let (session, path) = start(
+            Session::builder("race")
+                .dir(dir.path())
+                .channel(main)
+                .reservation(reservation)
+                .snapshot(true),
+        );
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         // How often each number is in a channel, over all snapshots and the live rings.
         let mut seen: BTreeMap<(u64, u32), u64> = BTreeMap::new();

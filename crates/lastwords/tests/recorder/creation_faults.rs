@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use crate::common::{child_dir, folder, mount, plain, spawn, stay_on_one_cpu, unmount, wait_for};
+use crate::common::{
+    child_dir, is_root, mount, plain, spawn, start, stay_on_one_cpu, unmount, wait_for,
+};
 use crate::created_channels::{channels_of, emit, found, seed, send};
 use lastwords::{Error, Session};
 use lastwords_control::Handle;
@@ -55,12 +57,9 @@ fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
     let mut calls = Random(seed()).below(3);
     loop {
         let dir = tempfile::tempdir().expect("a folder");
-        let session = Session::builder("killed")
-            .dir(dir.path())
-            .channel(plain("main").sub_buffers(2, 4096))
-            .start()
-            .expect("it starts");
-        let path = folder(&session);
+        let (session, path) = start(
+            Session::builder("killed").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096)),
+        );
         emit(0, 1);
         let is_over = killed_at(&path, calls);
         naive::read(&path).expect("readable");
@@ -118,13 +117,8 @@ fn child_on_a_small_disk() {
     let (mut made, mut refused) = (0, 0);
     for round in 0..12u64 {
         let main = plain("main").sub_buffers(2, 16 << 10);
-        let session = Session::builder("small")
-            .dir(&dir)
-            .channel(main)
-            .snapshot(round % 2 == 1)
-            .start()
-            .expect("it starts");
-        let path = folder(&session);
+        let (session, path) =
+            start(Session::builder("small").dir(&dir).channel(main).snapshot(round % 2 == 1));
         let left = 4096 * random.below(1024);
         std::fs::write(dir.join("filling"), vec![1; free(&dir).saturating_sub(left) as usize])
             .expect("written");
@@ -185,9 +179,7 @@ fn child_on_a_small_disk() {
 #[test]
 fn a_channel_without_room_leaves_nothing() {
     alone!();
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can mount");
+    if !is_root() {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");

@@ -5,22 +5,18 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use crate::common::{
-    areas, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for,
+    areas, child_dir, details, every, folder, kill_self, numbers, only_session, record, spawn,
+    started, wait_for, with_main,
 };
 use lastwords::{Ended, Ending, Memory, Retention, Scope, Session, crash};
 use lastwords_control::{self, Details, State};
 
 pub(crate) fn start(name: &str, dir: &Path) -> Session {
-    Session::builder(name).dir(dir).channel(plain("main")).start().expect("it starts")
+    with_main(name, dir).start().expect("it starts")
 }
 
 fn users(dir: &Path) -> Session {
-    Session::builder("end")
-        .dir(dir)
-        .channel(plain("main"))
-        .scope(Scope::User)
-        .start()
-        .expect("it starts")
+    with_main("end", dir).scope(Scope::User).start().expect("it starts")
 }
 
 /// Imitates a program of tokio whose task fails: the session is dropped, and `main` returns the
@@ -134,9 +130,9 @@ fn child_that_is_odd(how: &str, dir: &Path) {
         "anew" => {
             use std::os::unix::process::CommandExt as _;
             let round = std::env::var("ROUND").map_or(0, |round| round.parse().expect("a number"));
-            let builder = Session::builder("end").dir(dir).channel(plain("main"));
-            let session =
-                builder.retention(Retention { sessions: 2, ..Retention::default() }).start();
+            let session = with_main("end", dir)
+                .retention(Retention { sessions: 2, ..Retention::default() })
+                .start();
             let _session = session.expect("it starts");
             record(0..10);
             if round < 6 {
@@ -161,10 +157,6 @@ fn child_ends() {
     }
 }
 
-fn details(folder: &Path) -> Details {
-    lastwords_control::Handle::open(folder).expect("it opens").summary().details.expect("details")
-}
-
 /// Starts a child that ends in this way. Returns its status and its session, and checks that the
 /// session has all its events.
 fn ended(how: &str) -> (ExitStatus, Details) {
@@ -176,7 +168,7 @@ fn ended(how: &str) -> (ExitStatus, Details) {
     let status = spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
     let folder = only_session(dir.path());
     // A record of the crash may follow them.
-    assert_eq!(numbers(&folder)[..10], (0..10).collect::<Vec<_>>(), "{how}");
+    assert_eq!(numbers(&folder)[..10], every(0..10), "{how}");
     let details = details(&folder);
     let at = u128::from(details.ended.expect("it ended").at);
     assert!((before..before + 60_000_000_000).contains(&at), "{how}: {at}, begun after {before}");
@@ -287,8 +279,7 @@ fn the_newest_five_of_a_name_stay() {
     );
     assert_eq!(details(&folder(&live)).state, State::Live);
     drop(session);
-    let builder = Session::builder("five").dir(dir.path()).channel(plain("main"));
-    let session = builder
+    let session = with_main("five", dir.path())
         .retention(Retention { sessions: 0, ..Retention::default() })
         .start()
         .expect("it starts");
@@ -303,7 +294,7 @@ fn a_users_session_that_a_panic_ended_is_joined_and_records() {
     for how in ["user-unwind", "user"] {
         spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
     }
-    assert_eq!(numbers(&only_session(dir.path())), (0..20).collect::<Vec<_>>());
+    assert_eq!(numbers(&only_session(dir.path())), every(0..20));
 }
 
 #[test]
@@ -361,8 +352,7 @@ fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
     let folders: Vec<_> =
         (0..4).map(|n| folder(&start(&format!("bytes-{n}"), dir.path()))).collect();
     let one = disk_bytes(&folders[0]);
-    let builder = Session::builder("bytes").dir(dir.path()).channel(plain("main"));
-    let session = builder
+    let session = with_main("bytes", dir.path())
         .retention(Retention { sessions: 5, bytes: 2 * one + one / 2 })
         .start()
         .expect("it starts");
@@ -380,7 +370,7 @@ fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
 #[test]
 fn one_start_removes_all_that_is_above_the_number() {
     alone!(in dir);
-    let builder = || Session::builder("many").dir(dir.path()).channel(plain("main")).listen(false);
+    let builder = || with_main("many", dir.path()).listen(false);
     for _ in 0..30 {
         drop(builder().retention(Retention::ALL).start().expect("it starts"));
     }
@@ -409,9 +399,8 @@ fn what_is_no_session_stays_and_hinders_nobody() {
     let strange = dir.path().join("odd-0123456789abcdef");
     std::fs::create_dir(&strange).expect("a folder");
     std::fs::write(strange.join("session"), "precious").expect("a file");
-    let builder = Session::builder("odd").dir(dir.path()).channel(plain("main"));
     let session =
-        builder.retention(Retention { sessions: 0, bytes: 0 }).start().expect("it starts");
+        started(with_main("odd", dir.path()).retention(Retention { sessions: 0, bytes: 0 }));
     assert!(kept.join("session").exists() && strange.join("session").exists());
     assert!(session.note().contains("retention could not remove"), "{}", session.note());
     drop(session);
@@ -443,12 +432,10 @@ fn many_that_begin_at_a_time_all_begin() {
 #[test]
 fn a_session_goes_at_its_end_where_that_was_asked_for() {
     alone!(in dir);
-    let builder =
-        || Session::builder("gone").dir(dir.path()).channel(plain("main")).remove_at_end(true);
+    let builder = || with_main("gone", dir.path()).remove_at_end(true);
     let path = folder(&builder().start().expect("it starts"));
     assert!(!path.exists(), "it ended in good order");
-    let session = builder().start().expect("it starts");
-    let path = folder(&session);
+    let (session, path) = crate::common::start(builder());
     session.finish(Err::<(), ()>(())).expect_err("the error that was given");
     assert!(path.exists(), "it ended with an error");
     let session = start("gone", dir.path());
@@ -457,11 +444,7 @@ fn a_session_goes_at_its_end_where_that_was_asked_for() {
     assert!(!path.exists(), "it was removed at once");
     let memory = [Memory::Heap, Memory::Memfd];
     for memory in memory {
-        let session = Session::builder("memory")
-            .dir(dir.path())
-            .channel(plain("main"))
-            .backend(memory)
-            .start();
+        let session = with_main("memory", dir.path()).backend(memory).start();
         let path = folder(&session.expect("it starts"));
         assert!(!path.exists(), "its memory is gone");
     }
@@ -470,9 +453,7 @@ fn a_session_goes_at_its_end_where_that_was_asked_for() {
 #[test]
 fn a_users_session_that_ended_is_not_joined_again() {
     alone!(in dir);
-    let start = || {
-        Session::builder("users").dir(dir.path()).channel(plain("main")).scope(Scope::User).start()
-    };
+    let start = || with_main("users", dir.path()).scope(Scope::User).start();
     let first = start().expect("it starts");
     let uuid = first.uuid();
     drop(first);

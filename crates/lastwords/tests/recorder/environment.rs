@@ -1,20 +1,17 @@
 //! Tests what the environment of an application and its recorder do to each other: no folder, the
 //! variable `LASTWORDS`, and `errno`.
 
-use crate::common::{child_dir, folder, numbers, plain, record, spawn};
+use crate::common::{child_dir, folder, numbers, record, spawn, with_main};
 use crate::endings::start;
 use lastwords::Session;
+use lastwords_testkit::text::Text as _;
 #[test]
 fn an_application_starts_without_its_recorder() {
     alone!(in dir);
     let file = dir.path().join("file");
     std::fs::write(&file, "no folder").expect("a file");
-    let session = Session::builder("off").dir(&file).channel(plain("main")).start_or_disabled();
-    assert!(
-        session.note().starts_with("disabled: ") && session.note().contains("file"),
-        "{}",
-        session.note()
-    );
+    let session = with_main("off", &file).start_or_disabled();
+    session.note().starts("disabled: ").has("file");
     assert!(
         matches!(session.problem(), Some(lastwords::Error::Io { .. })),
         "{:?}",
@@ -25,13 +22,14 @@ fn an_application_starts_without_its_recorder() {
     session.disable("test:*").expect("nothing to do");
     session.stop();
     session.resume();
-    let error = session
+    session
         .snapshot(lastwords::snapshot::Rings::All)
         .expect_err("nothing is recorded")
-        .to_string();
-    assert!(error.contains("disabled") && error.contains("file"), "{error}");
+        .to_string()
+        .has("disabled")
+        .has("file");
     assert_eq!(session.finish(Ok::<_, ()>(7)), Ok(7));
-    let session = Session::builder("on").dir(dir.path()).channel(plain("main")).start_or_disabled();
+    let session = with_main("on", dir.path()).start_or_disabled();
     assert!(session.problem().is_none() && session.folder().is_some_and(|folder| folder.exists()));
 }
 
@@ -68,9 +66,9 @@ fn the_environment_enables_sizes_and_retains() {
         (found.len(), newest, said("note"), said("size").parse::<u64>().expect("a number"))
     };
     let (_, plain, note, size) = run("");
-    assert!(!note.contains("LASTWORDS"), "{note}");
+    note.lacks("LASTWORDS");
     let (_, asked, note, smaller) = run("shop=debug,size=256K,retain=1,loud=very");
-    assert!(note.contains("\"loud=very\" is ignored") && note.contains("trace"), "{note}");
+    note.has("\"loud=very\" is ignored").has("trace");
     assert!(smaller < size, "{smaller} bytes, {size} without");
     assert!(asked.bytes < plain.bytes);
     let rules: Vec<_> =

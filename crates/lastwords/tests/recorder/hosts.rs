@@ -3,7 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use crate::common::{child_dir, folder, limit_address_space, lost, plain, record, spawn};
+use crate::common::{child_dir, folder, limit_address_space, lost, plain, record, spawn, started};
 use lastwords::{Memory, Session, event};
 
 fn run(child: &str, variables: &[(&str, &str)]) {
@@ -20,8 +20,7 @@ fn generic(value: impl lastwords::Field + Copy) {
 #[test]
 fn child_reaches_callsites_without_memory() {
     let Some(dir) = child_dir() else { return };
-    let session =
-        Session::builder("full").dir(&dir).channel(plain("main")).start().expect("it starts");
+    let session = started(Session::builder("full").dir(&dir).channel(plain("main")));
     generic(1u64);
     limit_address_space(0);
     generic(1u8);

@@ -1,6 +1,7 @@
 //! Tests the names of threads that record through `tracing`.
 #![cfg(feature = "tracing")]
 
+use lastwords_testkit::text::Text as _;
 use std::path::Path;
 
 use crate::layer::{of_channel, session, with_each};
@@ -161,11 +162,6 @@ fn names_of_threads_do_not_end() {
         });
         // The descriptions of events still have room.
         error!("the last");
-        assert!(
-            of_channel(&folder, 1)
-                .last()
-                .expect("an event")
-                .starts_with("recorder::layer_threads:the last")
-        );
+        of_channel(&folder, 1).last().expect("an event").starts("recorder::layer_threads:the last");
     });
 }

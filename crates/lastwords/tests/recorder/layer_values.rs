@@ -4,6 +4,7 @@
 //! alone.
 #![cfg(feature = "tracing")]
 
+use lastwords_testkit::text::Text as _;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -257,19 +258,15 @@ fn texts_share_the_room() {
                 && body.trim_end_matches('…').bytes().all(|byte| byte == b'B')
                 && body.ends_with('…')
         );
-        assert!(
-            lines[0].ends_with(" user=\"ada\" n=7 err=\"Some(\\\"disk full\\\")\""),
-            "{}",
-            lines[0]
-        );
+        lines[0].ends(" user=\"ada\" n=7 err=\"Some(\\\"disk full\\\")\"");
         let body = text(&lines[1], "body");
         assert!(
             body.len() > 3000
                 && body.trim_end_matches('…').chars().all(|c| c == 'é')
                 && body.ends_with('…')
         );
-        assert!(lines[1].contains(" user=\"ada\""));
-        assert!(text(&lines[2], "message").ends_with("C…"));
+        lines[1].has(" user=\"ada\"");
+        text(&lines[2], "message").ends("C…");
     });
 }
 
@@ -303,7 +300,7 @@ fn shares_are_fair() {
                 assert!(sizes[at] <= share.saturating_add(3), "{sizes:?}");
             }
             assert!(sizes.iter().sum::<usize>() > 3072 || shares.is_empty(), "{sizes:?}");
-            assert!(line.contains(&format!(" round={round}")));
+            line.has(&format!(" round={round}"));
             cut += shares.len() as u64;
             assert_eq!(cut_values(folder), cut);
         }
@@ -321,7 +318,7 @@ fn texts_with_nuls_are_counted() {
         assert_eq!(changed_texts(folder), 0);
         info!(a = "x\0y", b = %"long enough for words\0", c = ?"escaped\0", d = 0, "fields");
         assert_eq!(changed_texts(folder), 2);
-        assert!(lines(folder).pop().expect("an event").contains("a=\"x\\u{1a}y\""));
+        lines(folder).pop().expect("an event").has("a=\"x\\u{1a}y\"");
         info!("a message {}", "with\0 one");
         assert_eq!(changed_texts(folder), 3);
         let span = info_span!("outer", who = %"a\0da");
@@ -350,7 +347,7 @@ fn no_text_is_cut_without_a_mark() {
         tracing_core::Event::dispatch(metadata, &metadata.fields().value_set(&pairs));
         let last = lines(folder).pop().expect("an event");
         assert_eq!((last.matches("=7").count(), cut_values(folder)), (380, 130));
-        assert!(!last.contains("=\"\""), "{last}");
+        last.lacks("=\"\"");
     });
 }
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{child_dir, folder, plain, record, spawn, wait_for};
-use lastwords::Session;
+use crate::common::{child_dir, folder, record, spawn, wait_for, with_main};
 
 /// Makes `futex_waitv` fail with EPERM, as filters of system calls do that do not know the call.
 fn forbid_waiting() {
@@ -48,8 +47,7 @@ fn used() -> Duration {
 fn child_that_may_not_wait() {
     let Some(dir) = child_dir() else { return };
     forbid_waiting();
-    let session =
-        Session::builder("filtered").dir(&dir).channel(plain("main")).start().expect("it starts");
+    let session = with_main("filtered", &dir).start().expect("it starts");
     let before = used();
     std::thread::sleep(Duration::from_secs(1));
     let idle = used() - before;

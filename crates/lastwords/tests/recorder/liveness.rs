@@ -8,17 +8,18 @@ use std::process::{Child, Command, Stdio};
 
 use crate::common;
 use crate::common::{
-    child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for,
+    child_dir, every, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for,
+    with_main,
 };
 use lastwords::{Ending, Retention, Session};
-use lastwords_control::{self, Details, Handle, State};
+use lastwords_control::{self, Details, State};
 use lastwords_control::{Evidence, Life};
 
 /// The exit status of a child that lacks a right.
 const NO_RIGHT: i32 = 77;
 
 fn start(dir: &Path) -> Session {
-    Session::builder("life").dir(dir).channel(plain("main")).start().expect("it starts")
+    with_main("life", dir).start().expect("it starts")
 }
 
 /// Ends the process so that it cannot write how it ends.
@@ -104,22 +105,12 @@ fn child_lives() {
             stay(&dir);
         }
         "without-thread" => {
-            let _session = Session::builder("life")
-                .dir(&dir)
-                .channel(plain("main"))
-                .listen(false)
-                .start()
-                .expect("it starts");
+            let _session = with_main("life", &dir).listen(false).start().expect("it starts");
             record(0..10);
             stay(&dir);
         }
         "closed-without-thread" => {
-            let _session = Session::builder("life")
-                .dir(&dir)
-                .channel(plain("main"))
-                .listen(false)
-                .start()
-                .expect("it starts");
+            let _session = with_main("life", &dir).listen(false).start().expect("it starts");
             close_all();
             stay(&dir);
         }
@@ -225,8 +216,7 @@ impl Case {
     }
 
     fn details(&self) -> Details {
-        let handle = Handle::open(&only_session(&self.dir)).expect("it opens");
-        handle.summary().details.expect("details")
+        common::details(&only_session(&self.dir))
     }
 
     /// The processes of the session, as they are seen from here.
@@ -324,7 +314,7 @@ fn a_guard_that_is_held_in_a_copy_says_nothing() {
         Command::new("cp").arg("-a").arg(&folder).arg(&copies).status().expect("it runs").success()
     );
     case.end();
-    let of_copy = Handle::open(&copy).expect("it opens").summary().details.expect("details");
+    let of_copy = common::details(&copy);
     assert_eq!(of_copy.processes.len(), 1);
     assert_ne!(of_copy.processes[0].life, Life::Alive, "{of_copy:?}");
     assert_ne!(of_copy.processes[0].evidence, Evidence::Guard, "{of_copy:?}");
@@ -363,8 +353,7 @@ fn a_session_that_is_closed_after_chroot_was_closed() {
         return;
     }
     assert!(status.success(), "{status}");
-    let details =
-        Handle::open(&only_session(&dir)).expect("it opens").summary().details.expect("details");
+    let details = common::details(&only_session(&dir));
     assert_eq!(
         (details.state, details.ended.expect("ended").how),
         (State::Finished, Ending::Closed(None))
@@ -407,7 +396,7 @@ fn the_first_death_of_a_crash_loop_stays() {
     }
     let first = first.expect("a session");
     assert_eq!((count(dir.path()), first.exists()), (6, true));
-    assert_eq!(numbers(&first), (0..10).collect::<Vec<_>>());
+    assert_eq!(numbers(&first), every(0..10));
 }
 
 /// Returns the bytes that the files of ended sessions take.

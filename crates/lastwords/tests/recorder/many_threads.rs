@@ -4,8 +4,8 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::common::{folder, numbers, plain, record, wait_for};
-use lastwords::{Reservation, Session};
+use crate::common::{folder, numbers, record, started, wait_for, with_main};
+use lastwords::Reservation;
 
 /// Runs a thread that records once and lives until the sender of `end` is dropped.
 fn recorder(recorded: Sender<()>, end: Receiver<()>) {
@@ -19,11 +19,7 @@ fn recorder(recorded: Sender<()>, end: Receiver<()>) {
 #[test]
 fn threads_without_a_place_lose_their_events_at_no_cost() {
     alone!(in dir);
-    let builder = Session::builder("many")
-        .dir(dir.path())
-        .channel(plain("main"))
-        .reservation(Reservation::Lockless);
-    let session = builder.start().expect("it starts");
+    let session = started(with_main("many", dir.path()).reservation(Reservation::Lockless));
     let (recorded, all) = channel();
     let spawn = || {
         let (end, wait) = channel();

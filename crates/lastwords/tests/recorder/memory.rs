@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::common::{
-    check, child_dir, folder, kill_at_each, lost, mount, numbers, plain, record, spawn,
-    stay_on_one_cpu, unmount,
+    check, child_dir, folder, is_root, kill_at_each, lost, mount, numbers, plain, record, spawn,
+    started, stay_on_one_cpu, unmount, with_main,
 };
 use lastwords::{Session, event};
 
@@ -52,8 +52,7 @@ fn a_session_takes_little_memory_on_many_cpus() {
     alone!();
     for (cpus, most) in [(64, 2 * MIB), (128, 4 * MIB)] {
         let dir = in_memory();
-        let session =
-            Session::builder("idle").dir(dir.path()).for_cpus(cpus).start().expect("it starts");
+        let session = started(Session::builder("idle").dir(dir.path()).for_cpus(cpus));
         let idle = resident(&folder(&session));
         record(0..200_000);
         let busy = resident(&folder(&session));
@@ -126,12 +125,7 @@ fn a_ring_has_all_its_memory_at_the_start_where_the_signal_of_a_full_file_system
 fn a_freed_spare_gets_its_memory_again() {
     alone!();
     let dir = in_memory();
-    let session = Session::builder("spare")
-        .dir(dir.path())
-        .channel(plain("main"))
-        .snapshot(true)
-        .start()
-        .expect("it starts");
+    let session = with_main("spare", dir.path()).snapshot(true).start().expect("it starts");
     stay_on_one_cpu();
     for round in 0..6 {
         record(round * 1000..(round + 1) * 1000);
@@ -170,9 +164,7 @@ fn child_records_in_a_full_file_system() {
 #[test]
 fn a_full_file_system_costs_no_newest_event_and_not_the_process() {
     alone!();
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can mount");
+    if !is_root() {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");
@@ -224,9 +216,11 @@ fn make_fatal(how: &str) {
 fn child_relies_on_no_signal() {
     let (Some(dir), Ok(how)) = (child_dir(), std::env::var("HOW")) else { return };
     let is_late = std::env::var_os("LATE").is_some();
-    let builder =
-        Session::builder("fatal").dir(&dir).channel(plain("main").sub_buffers(8, 256 << 10));
-    let session = builder.start().expect("it starts");
+    let session = Session::builder("fatal")
+        .dir(&dir)
+        .channel(plain("main").sub_buffers(8, 256 << 10))
+        .start()
+        .expect("it starts");
     let work = || {
         if !is_late {
             make_fatal(&how);
@@ -255,9 +249,7 @@ fn child_relies_on_no_signal() {
 #[test]
 fn a_full_file_system_ends_no_process_that_does_not_handle_its_signal() {
     alone!();
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can mount");
+    if !is_root() {
         return;
     }
     for (size, order) in [("size=16m,mode=0700", "LATE"), ("size=160m,mode=0700", "EARLY")] {

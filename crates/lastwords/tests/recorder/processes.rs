@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for,
+    StopAtEnd, child_dir, every, folder, kill_self, numbers, only_session, plain, record, spawn,
+    started, wait_for, wait_for_session, with_main,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::{Reservation, Scope, Session};
@@ -15,11 +16,11 @@ use lastwords_control::Life;
 use lastwords_control::{self, Handle, State};
 
 fn start(dir: &Path) -> Session {
-    Session::builder("proc").dir(dir).channel(plain("main")).start().expect("it starts")
+    with_main("proc", dir).start().expect("it starts")
 }
 
 fn start_users(dir: &Path) -> Session {
-    let builder = Session::builder("users").dir(dir).channel(plain("main")).scope(Scope::User);
+    let builder = with_main("users", dir).scope(Scope::User);
     match std::env::var("RESERVATION").as_deref() {
         Ok("lockless") => builder.reservation(Reservation::Lockless),
         Ok("locked") => builder.reservation(Reservation::Locked),
@@ -49,7 +50,7 @@ fn a_killed_process_leaves_its_events() {
     let status = spawn("child_killed", dir.path(), &[]).wait().expect("it ends");
     assert!(!status.success());
     let folder = only_session(dir.path());
-    assert_eq!(numbers(&folder), (0..2000).collect::<Vec<_>>());
+    assert_eq!(numbers(&folder), every(0..2000));
     let details = details(dir.path());
     assert_eq!(details.state, State::LeftOver);
     assert_eq!(details.processes[0].life, Life::Dead);
@@ -101,16 +102,12 @@ fn wait(pid: i32) {
 fn forked_children_record_in_the_same_session() {
     alone!(in dir);
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
-        let builder = Session::builder("fork")
-            .dir(dir.path())
-            .channel(plain("main"))
-            .reservation(reservation);
-        let session = builder.start().expect("it starts");
+        let session = started(with_main("fork", dir.path()).reservation(reservation));
         record(0..100);
         let pid = fork(|| record(100..200));
         wait(pid);
         record(200..300);
-        assert_eq!(numbers(&folder(&session)), (0..300).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(numbers(&folder(&session)), every(0..300), "{reservation:?}");
         let processes = details(dir.path()).processes;
         assert_eq!(processes.len(), 2);
         let dead: Vec<_> = processes.iter().filter(|process| process.life == Life::Dead).collect();
@@ -171,7 +168,7 @@ fn child_leaves_a_session_to_its_children() {
         use std::io::Write as _;
         tell.write_all(&[1]).expect("told");
         answer(&mut done);
-        assert_eq!(numbers(&path), (0..20).collect::<Vec<_>>());
+        assert_eq!(numbers(&path), every(0..20));
         assert_eq!(details(&dir).state, State::Live);
         tell.write_all(&[1]).expect("told");
         wait(pid);
@@ -204,10 +201,7 @@ fn child_records_until_killed() {
 fn events_are_switched_from_another_process() {
     alone!(in dir);
     let mut child = spawn("child_records_until_killed", dir.path(), &[]);
-    wait_for("the session", || {
-        lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
-    });
-    let folder = only_session(dir.path());
+    let folder = wait_for_session(dir.path());
     let newest = || numbers(&folder).last().copied();
     // The recorder continues while it is read. A copy may catch it in the middle, so only the
     // change counts.
@@ -257,14 +251,12 @@ fn killed_writers_do_not_stop_the_others() {
         let dir = tempfile::tempdir().expect("a folder");
         let variables = [("RESERVATION", reservation)];
         let mut other = spawn("child_joins_and_records_when_told", dir.path(), &variables);
-        wait_for("the session", || {
-            lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
-        });
-        let folder = only_session(dir.path());
+        let folder = wait_for_session(dir.path());
         for round in 1..=kills {
             let mut writer = spawn("child_records_until_killed", dir.path(), &variables);
-            let joined =
-                || details_of(&folder).processes.iter().any(|process| process.pid == writer.id());
+            let joined = || {
+                common::details(&folder).processes.iter().any(|process| process.pid == writer.id())
+            };
             wait_for("the writer", joined);
             std::thread::sleep(std::time::Duration::from_millis(5 + round % 20));
             writer.kill().expect("killed");
@@ -275,21 +267,13 @@ fn killed_writers_do_not_stop_the_others() {
             let found = numbers(&folder);
             let theirs: Vec<u64> =
                 found.into_iter().filter(|number| number >> 40 == round).collect();
-            assert_eq!(
-                theirs,
-                (first..first + 100).collect::<Vec<_>>(),
-                "{reservation}, after {round} kills"
-            );
+            assert_eq!(theirs, every(first..first + 100), "{reservation}, after {round} kills");
         }
         drop(other.stdin.take());
         assert!(other.wait().expect("it ends").success());
         assert!(folder.exists(), "processes died in it: their last words stay");
-        assert_eq!(details_of(&folder).state, State::LeftOver);
+        assert_eq!(common::details(&folder).state, State::LeftOver);
     }
-}
-
-fn details_of(folder: &Path) -> lastwords_control::Details {
-    Handle::open(folder).expect("it opens").summary().details.expect("details")
 }
 
 fn tell(child: &mut std::process::Child, number: u64) {
@@ -311,11 +295,7 @@ fn the_last_to_leave_ends_a_users_session() {
     record(10..20);
     let mine = start_users(dir.path());
     record(20..30);
-    assert_eq!(
-        numbers(&folder(&mine)),
-        (0..30).collect::<Vec<_>>(),
-        "each once, however often it was joined"
-    );
+    assert_eq!(numbers(&folder(&mine)), every(0..30), "each once, however often it was joined");
     let mut other = spawn("child_joins_and_records_when_told", dir.path(), &[]);
     wait_for("the other", || details(dir.path()).processes.len() == 2);
     let path = folder(&mine);
@@ -324,7 +304,7 @@ fn the_last_to_leave_ends_a_users_session() {
     assert!(path.exists(), "the other records in it");
     drop(other.stdin.take());
     assert!(other.wait().expect("it ends").success());
-    assert_eq!(details_of(&path).state, State::Finished);
+    assert_eq!(common::details(&path).state, State::Finished);
     start_users(dir.path()).remove();
     assert!(
         path.exists(),
@@ -368,9 +348,9 @@ fn who_joins_is_told_what_the_session_does_not_have() {
 #[test]
 fn a_flood_does_not_evict_an_error() {
     alone!(in dir);
-    let builder =
-        Session::builder("flood").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
-    let session = builder
+    let session = Session::builder("flood")
+        .dir(dir.path())
+        .channel(plain("main").sub_buffers(2, 4096))
         .channel(lastwords::ChannelConfig::errors().contexts(lastwords::Context::NONE))
         .start()
         .expect("it starts");
@@ -426,11 +406,13 @@ fn sessions_come_and_go_under_fire() {
                 [Reservation::Rseq, Reservation::Lockless, Reservation::Locked][round as usize % 3];
             let memory =
                 if round % 2 == 0 { lastwords::Memory::Shm } else { lastwords::Memory::Heap };
-            let builder = Session::builder("fire")
+            let session = Session::builder("fire")
                 .dir(dir.path())
-                .channel(plain("main").sub_buffers(2, 4096));
-            let session =
-                builder.reservation(reservation).backend(memory).start().expect("it starts");
+                .channel(plain("main").sub_buffers(2, 4096))
+                .reservation(reservation)
+                .backend(memory)
+                .start()
+                .expect("it starts");
             std::thread::sleep(std::time::Duration::from_millis(2));
             drop(session);
         }

@@ -1,6 +1,7 @@
 //! Tests which rules take which events.
 #![allow(missing_docs, reason = "a test")]
 
+use crate::common::started;
 use std::path::Path;
 
 use lastwords::__private::is_enabled;
@@ -54,8 +55,7 @@ fn globs() {
         assert!(session.enable(wrong).is_err(), "{wrong:?}");
     }
     session.remove();
-    let nothing =
-        Session::builder("nothing").dir(dir.path()).events("").start().expect("it starts");
+    let nothing = started(Session::builder("nothing").dir(dir.path()).events(""));
     assert!(!event_enabled!("a", "b"), "an empty pattern matches no event");
     nothing.remove();
 }

@@ -6,12 +6,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use crate::common::{child_dir, folder, kill_self, numbers, plain, record, spawn};
+use crate::common::{
+    child_dir, folder, is_root, kill_self, numbers, plain, record, spawn, with_main,
+};
 use lastwords::{Error, Memory, Session};
 use lastwords_control::{self, Handle};
 
 fn start(dir: &Path) -> Result<Session, Error> {
-    Session::builder("sec").dir(dir).channel(plain("main")).start()
+    with_main("sec", dir).start()
 }
 
 fn fifo(path: &Path) {
@@ -25,11 +27,6 @@ fn mode(path: &Path, mode: u32) {
 }
 
 /// Returns true if the tests run as root, because only root may give files away and mount.
-fn is_root() -> bool {
-    // SAFETY: geteuid cannot fail.
-    unsafe { libc::geteuid() == 0 }
-}
-
 #[test]
 fn what_stands_in_the_place_of_the_folder() {
     alone!(in dir);
@@ -176,8 +173,7 @@ fn links_in_a_session_are_removed_not_followed() {
 #[test]
 fn a_memfd_of_a_reused_process_id_is_not_taken() {
     alone!(in dir);
-    let builder =
-        || Session::builder("reuse").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
+    let builder = || with_main("reuse", dir.path()).backend(Memory::Memfd);
     let (first, second) =
         (builder().start().expect("it starts"), builder().start().expect("it starts"));
     let file = |session: &Session| folder(session).join("regions");

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{
-    StopAtEnd, areas, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers,
-    spawn, wait_for,
+    StopAtEnd, areas, child_dir, every, folder, numbers, only_session, plain, record,
+    snapshot_numbers, spawn, start, started, wait_for, wait_for_session, with_main,
 };
 use lastwords::snapshot::Rings;
 use lastwords::{ChannelConfig, Error, Memory, Reservation, Session};
@@ -47,11 +47,14 @@ fn one_cpu_is_swapped_in_all_channels() {
         numbers.flat_map(|number| [number, number]).collect::<Vec<_>>()
     };
     for reservation in ALL {
-        let builder =
-            Session::builder("cpu").dir(dir.path()).reservation(reservation).snapshot(true);
-        let session =
-            builder.channel(plain("main")).channel(plain("rare")).start().expect("it starts");
-        let path = folder(&session);
+        let (session, path) = start(
+            Session::builder("cpu")
+                .dir(dir.path())
+                .reservation(reservation)
+                .snapshot(true)
+                .channel(plain("main"))
+                .channel(plain("rare")),
+        );
         record_on(cpu, 0..10);
         record_on(other, 10..20);
         session.snapshot(Rings::Cpu(cpu)).expect("taken");
@@ -78,11 +81,7 @@ fn one_cpu_is_swapped_in_all_channels() {
 fn before_is_in_and_after_is_not() {
     alone!(in dir);
     for reservation in ALL {
-        let builder = Session::builder("snap")
-            .dir(dir.path())
-            .channel(plain("main"))
-            .reservation(reservation);
-        let session = builder.start().expect("it starts");
+        let session = started(with_main("snap", dir.path()).reservation(reservation));
         record(0..100);
         assert!(matches!(session.snapshot(Rings::All), Err(Error::Snapshot { .. })), "not enabled");
         session.enable_snapshots().expect("enabled");
@@ -96,10 +95,7 @@ fn before_is_in_and_after_is_not() {
             let snapshot = snapshot_numbers(&path);
             assert_eq!(snapshot.last(), Some(&(round * 1000 + 199)), "{reservation:?}");
             assert_eq!(snapshot.len(), 200);
-            assert_eq!(
-                numbers(&path),
-                (round * 1000 + 200..round * 1000 + 300).collect::<Vec<_>>()
-            );
+            assert_eq!(numbers(&path), every(round * 1000 + 200..round * 1000 + 300));
         }
         session.disable_snapshots().expect("disabled");
         assert!(snapshot_numbers(&path).is_empty());
@@ -108,7 +104,7 @@ fn before_is_in_and_after_is_not() {
         session.clear().expect("nobody swaps");
         assert!(numbers(&path).is_empty());
         record(9010..9020);
-        assert_eq!(numbers(&path), (9010..9020).collect::<Vec<_>>());
+        assert_eq!(numbers(&path), every(9010..9020));
     }
 }
 
@@ -136,12 +132,8 @@ fn dropped(path: &std::path::Path) -> u64 {
 fn a_snapshot_that_nobody_consumed_is_missed() {
     alone!(in dir);
     for reservation in ALL {
-        let builder = Session::builder("gone")
-            .dir(dir.path())
-            .channel(plain("main"))
-            .reservation(reservation);
-        let session = builder.snapshot(true).start().expect("it starts");
-        let path = folder(&session);
+        let (session, path) =
+            start(with_main("gone", dir.path()).reservation(reservation).snapshot(true));
         let take = || session.snapshot(Rings::All).expect("taken").dropped;
         record(0..100);
         assert_eq!((take(), dropped(&path)), (0, 0), "{reservation:?}");
@@ -173,10 +165,9 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
     alone!(in dir);
     for reservation in ALL {
         let channel = plain("main").sub_buffers(2, 4096).discard();
-        let builder =
-            Session::builder("full").dir(dir.path()).channel(channel).reservation(reservation);
-        let session = builder.start().expect("it starts");
-        let path = folder(&session);
+        let (session, path) = start(
+            Session::builder("full").dir(dir.path()).channel(channel).reservation(reservation),
+        );
         for round in 1..4u64 {
             let first = round * 10_000;
             // The last of these events fill more than one sub-buffer on any number of CPUs.
@@ -187,7 +178,7 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
             record(first + 5000..first + 5010);
             assert_eq!(
                 numbers(&path),
-                (first + 5000..first + 5010).collect::<Vec<_>>(),
+                every(first + 5000..first + 5010),
                 "{reservation:?}, {round}"
             );
             record(first + 5010..first + 5100);
@@ -200,12 +191,7 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
 #[test]
 fn while_one_is_read_another_is_refused() {
     alone!(in dir);
-    let session = Session::builder("busy")
-        .dir(dir.path())
-        .channel(plain("main"))
-        .snapshot(true)
-        .start()
-        .expect("it starts");
+    let session = with_main("busy", dir.path()).snapshot(true).start().expect("it starts");
     record(0..10);
     session.snapshot(Rings::All).expect("taken");
     let reader = session.read_snapshot().expect("marked");
@@ -233,12 +219,7 @@ fn child_reads_and_dies() {
 #[test]
 fn a_dead_reader_does_not_hold_it() {
     alone!(in dir);
-    let session = Session::builder("dead")
-        .dir(dir.path())
-        .channel(plain("main"))
-        .snapshot(true)
-        .start()
-        .expect("it starts");
+    let session = with_main("dead", dir.path()).snapshot(true).start().expect("it starts");
     record(0..10);
     session.snapshot(Rings::All).expect("taken");
     let mut child = spawn("child_reads_and_dies", dir.path(), &[]);
@@ -272,10 +253,7 @@ fn another_process_takes_it() {
     for which in ["0", "1", "2"] {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child = spawn("child_records", dir.path(), &[("WHICH", which)]);
-        wait_for("the session", || {
-            lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
-        });
-        let path = only_session(dir.path());
+        let path = wait_for_session(dir.path());
         let handle = Handle::open(&path).expect("it opens");
         handle.enable_snapshots().expect("enabled");
         wait_for("events", || numbers(&path).len() > 500);
@@ -284,11 +262,7 @@ fn another_process_takes_it() {
             std::thread::sleep(std::time::Duration::from_millis(5));
             handle.snapshot(Rings::All).expect("taken");
             let snapshot = snapshot_numbers(&path);
-            assert_eq!(
-                snapshot,
-                (next..next + snapshot.len() as u64).collect::<Vec<_>>(),
-                "nothing is missing"
-            );
+            assert_eq!(snapshot, every(next..next + snapshot.len() as u64), "nothing is missing");
             next += snapshot.len() as u64;
         }
         handle.disable_snapshots().expect("disabled");
@@ -303,9 +277,13 @@ fn another_process_takes_it() {
 fn threads_record_while_it_is_taken() {
     alone!(in dir);
     for reservation in ALL {
-        let builder =
-            Session::builder("fire").dir(dir.path()).channel(plain("main").sub_buffers(8, 1 << 20));
-        let session = builder.reservation(reservation).snapshot(true).start().expect("it starts");
+        let session = Session::builder("fire")
+            .dir(dir.path())
+            .channel(plain("main").sub_buffers(8, 1 << 20))
+            .reservation(reservation)
+            .snapshot(true)
+            .start()
+            .expect("it starts");
         let (done, recorded) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
         let path = folder(&session);
         std::thread::scope(|scope| {
@@ -342,11 +320,7 @@ fn threads_record_while_it_is_taken() {
                         .collect();
                     own.sort_unstable();
                     let first = seen[thread as usize];
-                    assert_eq!(
-                        own,
-                        (first..first + own.len() as u64).collect::<Vec<_>>(),
-                        "{reservation:?}"
-                    );
+                    assert_eq!(own, every(first..first + own.len() as u64), "{reservation:?}");
                     let next = first + own.len() as u64;
                     assert!(next >= before[thread as usize], "what was recorded before is in");
                     assert!(next <= after[thread as usize] + 1, "what was recorded after is not");
@@ -383,11 +357,14 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
     alone!(in dir);
     let channel =
         ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 1 << 20);
-    let builder = Session::builder("held")
+    let session = Session::builder("held")
         .dir(dir.path())
         .channel(channel)
-        .reservation(Reservation::Lockless);
-    let session = builder.backend(Memory::Heap).snapshot(true).start().expect("it starts");
+        .reservation(Reservation::Lockless)
+        .backend(Memory::Heap)
+        .snapshot(true)
+        .start()
+        .expect("it starts");
     let handler = hold as extern "C" fn(i32);
     // SAFETY: the handler stores, loads and sleeps.
     unsafe { libc::signal(libc::SIGUSR1, handler as usize) };
@@ -433,8 +410,7 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
 #[test]
 fn nothing_is_cleared_while_rings_may_be_swapped() {
     alone!(in dir);
-    let session =
-        Session::builder("clear").dir(dir.path()).listen(false).start().expect("it starts");
+    let session = started(Session::builder("clear").dir(dir.path()).listen(false));
     let areas = areas(&folder(&session));
     let lock =
         areas.control + std::mem::offset_of!(lastwords_abi::session::Control, snapshot_lock) as u64;

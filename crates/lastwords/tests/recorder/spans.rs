@@ -1,6 +1,7 @@
 //! Tests the table of open spans when it is full, and when threads and processes share it.
 #![cfg(feature = "tracing")]
 
+use lastwords_testkit::text::Text as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -366,11 +367,9 @@ fn spans_of_a_layer_that_was_replaced_are_not_said_to_be_open() {
     let mut own = events(&folder).into_iter().filter(|line| line.starts_with("spans:"));
     assert_eq!(own.next().as_deref(), Some("spans:without a layer"));
     assert_eq!(own.next().as_deref(), Some("spans:with another"));
-    let inside = own.next().expect("an event in a span");
-    assert!(
-        inside.starts_with(r#"spans:in a span of it span="recorder::spans::new{n=3}""#),
-        "{inside}"
-    );
+    own.next()
+        .expect("an event in a span")
+        .starts(r#"spans:in a span of it span="recorder::spans::new{n=3}""#);
     assert_eq!(own.next().as_deref(), Some("spans:outside"));
     drop(session);
 }

@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::common;
-use crate::common::{child_dir, folder, only_session, plain, record, spawn};
+use crate::common::{
+    child_dir, is_root, only_session, plain, record, spawn, start, wait_for_session, with_main,
+};
 use lastwords::rules::RuleSpec;
 use lastwords::{Level, Memory, Session};
 use lastwords_control::Details;
@@ -33,12 +35,8 @@ fn child_closes_all_descriptors() {
     let data = dir.join("data");
     let memory =
         if std::env::var("MEMORY").as_deref() == Ok("memfd") { Memory::Memfd } else { Memory::Shm };
-    let builder = Session::builder("closed")
-        .dir(dir.join("base"))
-        .channel(plain("main"))
-        .backend(memory.clone());
-    let session = builder.snapshot(true).start().expect("it starts");
-    let path = folder(&session);
+    let (session, path) =
+        start(with_main("closed", dir.join("base")).backend(memory.clone()).snapshot(true));
     let held =
         take_all_descriptors(&std::env::var("OWN").map_or(data.clone(), |own| data.join(own)));
     record(0..10);
@@ -159,8 +157,7 @@ fn child_records_in_memory_of_its_own() {
     } else {
         Memory::Heap
     };
-    let builder = Session::builder("memory").dir(&dir).channel(plain("main")).backend(memory);
-    let _session = builder.start().expect("it starts");
+    let _session = with_main("memory", &dir).backend(memory).start().expect("it starts");
     drop(std::io::read_to_string(std::io::stdin()));
     common::kill_self();
 }
@@ -172,9 +169,7 @@ fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child =
             spawn("child_records_in_memory_of_its_own", dir.path(), &[("MEMORY", memory)]);
-        common::wait_for("the session", || {
-            lastwords_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1)
-        });
+        wait_for_session(dir.path());
         let pid = child.id();
         let listed = || lastwords_control::list(Some(dir.path())).expect("the list").remove(0);
         let alive = listed();
@@ -217,12 +212,7 @@ fn only_folders_of_sessions_are_removed() {
             "{name}: all or nothing"
         );
     }
-    let session = Session::builder("own")
-        .dir(dir.path().join("base"))
-        .channel(plain("main"))
-        .start()
-        .expect("it starts");
-    let path = folder(&session);
+    let (session, path) = start(with_main("own", dir.path().join("base")));
     // Regions of later versions have names that this version does not know.
     std::fs::copy(path.join("session"), path.join("sequel")).expect("copied");
     std::fs::create_dir(path.join("notes")).expect("a folder");
@@ -236,8 +226,7 @@ fn only_folders_of_sessions_are_removed() {
 #[test]
 fn a_program_with_the_rights_of_another_ignores_the_environment() {
     alone!();
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");
@@ -266,11 +255,7 @@ fn a_program_with_the_rights_of_another_ignores_the_environment() {
 #[test]
 fn child_does_as_its_environment_asks() {
     let Some(dir) = child_dir() else { return };
-    let session = Session::builder("asked")
-        .dir(dir.join("base"))
-        .channel(plain("main"))
-        .start()
-        .expect("it starts");
+    let session = with_main("asked", dir.join("base")).start().expect("it starts");
     std::fs::write(dir.join("note"), session.note()).expect("told");
 }
 
@@ -357,15 +342,8 @@ fn a_variable_that_means_nothing_is_reported_where_people_look() {
 fn what_is_wrong_is_told_and_the_rest_is_taken() {
     alone!();
     let problems = |note: &str| note.matches("is ignored").count();
-    for wrong in [
-        "shop=loud",
-        "size=big",
-        "size=99999999999G",
-        "size=G",
-        "retain=-1",
-        "=info",
-        "retain_size=",
-    ] {
+    let words = "shop=loud size=big size=99999999999G size=G retain=-1 =info retain_size=";
+    for wrong in words.split(' ') {
         let (details, note) = asked(&format!("{wrong},net=info"));
         let rules = [RuleSpec::disable("*"), RuleSpec::enable("net:*").up_to(Level::Info)];
         assert_eq!(details.rules, rules, "{wrong}");

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, child_dir, folder, plain, record, spawn, triggered, wait_for_saved,
+    StopAtEnd, child_dir, every, folder, plain, record, spawn, triggered, wait_for_saved, with_main,
 };
 use lastwords::condition::Condition;
-use lastwords::{Builder, Reservation, Session, Triggered, Window};
+use lastwords::{Builder, Reservation, Triggered, Window};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
 use lastwords_testkit::ring::Event;
@@ -19,9 +19,7 @@ use lastwords_testkit::ring::Event;
 fn builder(dir: &Path) -> Builder {
     use lastwords::rules::RuleSpec;
     let own = |enable| RuleSpec { enable, ..RuleSpec::enable("lastwords:*") };
-    Session::builder("shop")
-        .dir(dir)
-        .channel(plain("main"))
+    with_main("shop", dir)
         .channel(plain("own"))
         .snapshot(true)
         .rule(own(false).in_channel(0))
@@ -92,11 +90,11 @@ fn each_of_two_errors_leaves_its_own_snapshot() {
         wait_for_saved(&session, 2);
         let folders = saved(dir.path());
         assert_eq!(folders.len(), 2);
-        assert_eq!(numbers(&folders[0]), (0..1000).collect::<Vec<_>>(), "before the first");
+        assert_eq!(numbers(&folders[0]), every(0..1000), "before the first");
         let second = numbers(&folders[1]);
-        assert_eq!(second[..1000], (1000..2000).collect::<Vec<_>>(), "between them");
+        assert_eq!(second[..1000], every(1000..2000), "between them");
         let live = numbers(&folder(&session));
-        assert_eq!([second, live].concat(), (1000..2500).collect::<Vec<_>>(), "recording goes on");
+        assert_eq!([second, live].concat(), every(1000..2500), "recording goes on");
         assert_eq!(texts(&folders[0])[0][..3], ["first", "call", "snapshot"]);
         let events = [texts(&folders[1]), texts(&folder(&session))].concat();
         assert!(
@@ -105,9 +103,7 @@ fn each_of_two_errors_leaves_its_own_snapshot() {
         );
         assert_eq!(triggered(&session), Triggered { fired: 2, saved: 2, ..Triggered::default() });
         for copy in &folders {
-            let summary =
-                Handle::open(copy).expect("a session").summary().details.expect("details");
-            assert_eq!(summary.state, lastwords_control::State::Finished);
+            assert_eq!(common::details(copy).state, lastwords_control::State::Finished);
             assert_eq!(common::lost(copy), 0);
             lastwords_control::destroy(copy).expect("removed like any session");
         }
@@ -130,7 +126,7 @@ fn an_error_waits_for_a_snapshot_that_is_being_read() {
     reader.release();
     // The session's thread looks once a second.
     wait_for_saved(&session, 1);
-    assert_eq!(numbers(&saved(dir.path())[0]), (10..30).collect::<Vec<_>>());
+    assert_eq!(numbers(&saved(dir.path())[0]), every(10..30));
     session.remove();
 }
 
@@ -144,8 +140,8 @@ fn a_snapshot_that_nobody_read_is_saved_before_the_next() {
     lastwords::trigger("after a snapshot by hand");
     wait_for_saved(&session, 2);
     let folders = saved(dir.path());
-    assert_eq!(numbers(&folders[0]), (0..10).collect::<Vec<_>>());
-    assert_eq!(numbers(&folders[1]), (10..20).collect::<Vec<_>>());
+    assert_eq!(numbers(&folders[0]), every(0..10));
+    assert_eq!(numbers(&folders[1]), every(10..20));
     session.remove();
 }
 
@@ -237,7 +233,7 @@ fn a_trigger_in_a_signal_handler_is_left_to_the_thread() {
     }
     wait_for_saved(&session, 1);
     let folders = saved(dir.path());
-    assert_eq!(numbers(&folders[0]), (0..100).collect::<Vec<_>>());
+    assert_eq!(numbers(&folders[0]), every(0..100));
     assert_eq!(texts(&folders[0])[0][..3], ["signal", "call", "snapshot by the session's thread"]);
     session.remove();
 }
@@ -251,7 +247,7 @@ fn another_process_fires() {
     handle.fire(&"x".repeat(100)).expect("answered");
     wait_for_saved(&session, 1);
     let folders = saved(dir.path());
-    assert_eq!(numbers(&folders[0]), (0..100).collect::<Vec<_>>());
+    assert_eq!(numbers(&folders[0]), every(0..100));
     assert_eq!(texts(&folders[0])[0][..3], [&"x".repeat(64), "command", "snapshot"]);
     let kept = folder(&session);
     session.close();
@@ -270,7 +266,7 @@ fn the_end_of_a_session_saves_what_waits() {
     session.close();
     let folders = saved(dir.path());
     let found: Vec<u64> = folders.iter().flat_map(|folder| numbers(folder)).collect();
-    assert_eq!(found, (0..60).collect::<Vec<_>>(), "{folders:?}");
+    assert_eq!(found, every(0..60), "{folders:?}");
 }
 
 /// Fires while threads record. All that a thread had recorded before the call is in the snapshot,
@@ -407,9 +403,6 @@ fn a_snapshot_that_nobody_saved_is_in_the_session() {
     );
     let session = std::fs::read_to_string(dir.path().join("folder")).expect("a path");
     let snapshot = payloads(Path::new(&session), 0, naive::Session::snapshot_events);
-    assert_eq!(
-        snapshot.iter().map(|body| number(body)).collect::<Vec<_>>(),
-        (0..100).collect::<Vec<_>>()
-    );
-    assert_eq!(numbers(Path::new(&session)), (100..150).collect::<Vec<_>>());
+    assert_eq!(snapshot.iter().map(|body| number(body)).collect::<Vec<_>>(), every(0..100));
+    assert_eq!(numbers(Path::new(&session)), every(100..150));
 }

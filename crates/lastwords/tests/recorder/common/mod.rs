@@ -18,6 +18,19 @@ pub(crate) fn plain(name: &str) -> ChannelConfig {
     ChannelConfig::new(name).sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE)
 }
 
+/// Returns the builder of a session in `dir` with the channel `main`, which is [`plain`].
+pub(crate) fn with_main(name: impl Into<String>, dir: impl Into<PathBuf>) -> Builder {
+    Session::builder(name).dir(dir).channel(plain("main"))
+}
+
+/// Returns all numbers of a range.
+pub(crate) fn every<T>(range: std::ops::Range<T>) -> Vec<T>
+where
+    std::ops::Range<T>: Iterator<Item = T>,
+{
+    range.collect()
+}
+
 /// Records numbers as events of `test:number`.
 pub(crate) fn record(numbers: std::ops::Range<u64>) {
     for number in numbers {
@@ -67,9 +80,14 @@ pub(crate) fn numbers_in_file(file: &Path) -> Vec<u64> {
     numbers_of(sessions[0].events())
 }
 
+/// Starts a session.
+pub(crate) fn started(builder: Builder) -> Session {
+    builder.start().expect("a session")
+}
+
 /// Starts a session, and returns it with its folder.
 pub(crate) fn start(builder: Builder) -> (Session, PathBuf) {
-    let session = builder.start().expect("a session");
+    let session = started(builder);
     let folder = folder(&session);
     (session, folder)
 }
@@ -157,6 +175,30 @@ pub(crate) fn only_session(dir: &Path) -> PathBuf {
     let found = lastwords_control::list(Some(dir)).expect("the folder is listed");
     assert_eq!(found.len(), 1, "{found:?}");
     found[0].folder.clone()
+}
+
+/// Waits until there is a session in a folder of sessions, and returns it.
+pub(crate) fn wait_for_session(dir: &Path) -> PathBuf {
+    wait_for("the session", || {
+        lastwords_control::list(Some(dir)).is_ok_and(|found| !found.is_empty())
+    });
+    only_session(dir)
+}
+
+/// Returns what a session says of itself.
+pub(crate) fn details(folder: &Path) -> lastwords_control::Details {
+    let session = lastwords_control::Handle::open(folder).expect("it opens");
+    session.summary().details.expect("details")
+}
+
+/// Returns whether this is root, who alone may mount and change limits.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid cannot fail.
+    let is_root = unsafe { libc::geteuid() == 0 };
+    if !is_root {
+        eprintln!("only root can do this");
+    }
+    is_root
 }
 
 /// Sends SIGKILL to the calling process.
