@@ -22,6 +22,11 @@ def test_the_entries_of_folders_are_inputs(tmp_path: Path) -> None:
     assert found == [str(tmp_path / name) for name in ("a", "alone", "b", "c.dump", "alone")]
 
 
+def test_batches_have_all_inputs_once() -> None:
+    assert fleet.batches(["a", "b", "c"], 2) == [["a", "b"], ["c"]]
+    assert fleet.batches([], 2) == []
+
+
 def test_a_task_adds_its_inputs_and_lists_what_cannot_be_read(
     program: str, made: Made, tmp_path: Path
 ) -> None:
@@ -29,8 +34,8 @@ def test_a_task_adds_its_inputs_and_lists_what_cannot_be_read(
     damaged.mkdir()
     (damaged / "metadata").write_text("/* CTF 1.8 */ trace { ")
     (damaged / "stream_0").write_bytes(b"\xc1\x1f\xfc\xc1" * 16)
-    task = fleet._task(program, str(tmp_path / "set"))
-    assert task([str(made.folder), str(damaged)]) > 1 << 20
+    run = fleet.task(program, tmp_path / "set")
+    assert run([str(made.folder), str(damaged)]) > 1 << 20
     assert len(list(tmp_path.glob("set/v1/crashes/*/part-*.parquet"))) == 1
     (dead,) = (tmp_path / "set/dead-letters.jsonl").read_text().splitlines()
     assert json.loads(dead)["path"] == str(damaged)
@@ -42,7 +47,7 @@ def test_a_task_fails_if_the_data_set_cannot_be_written(
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RuntimeError, match="status 1: .*file"):
-        fleet._task(program, str(tmp_path / "file"))([str(made.folder)])
+        fleet.task(program, tmp_path / "file")([str(made.folder)])
 
 
 def test_without_spark_the_command_says_what_to_install(tmp_path: Path) -> None:

@@ -27,11 +27,12 @@ import duckdb
 import pyspark
 from lastwords import fleet
 from lastwords._json import line
-from lastwords.questions import MADE_OF_EVENTS, TABLES, questions
+from lastwords.questions import questions
 from lastwords.sql import Database
 
 # The made data set in which each question has an answer.
 import test_questions
+from same import check_same, ingest
 
 SPARK = Path(pyspark.__file__).parent
 ENVIRONMENT = {
@@ -192,28 +193,6 @@ def run_fleet(cluster, program, folders, into, output, kill_after=None):
         assert removed and lost, "no task was lost with the worker"
         said.append(f"a worker killed after {kill_after} inputs: {len(lost)} tasks lost and run again\n")
     return "".join(said)
-
-
-def ingest(program, into, *inputs):
-    """One run of the program, without Spark."""
-    ran = subprocess.run([program, "ingest", *inputs, "--into", into], capture_output=True, text=True, check=False)
-    assert ran.returncode in (0, 1) and ran.stdout, ran.stderr
-    return ran.stdout
-
-
-def check_same(one, other):
-    """Two data sets have the same files and rows, and no file of a writer is left. Of a crash that is
-    there in two inputs, either may be the one that was read last: `path` differs."""
-    connection = duckdb.connect()
-    for table in (*TABLES, *MADE_OF_EVENTS):
-        files = [sorted(str(path.relative_to(own)) for path in Path(own).glob(f"v1/{table}/*/*")) for own in (one, other)]
-        assert files[0] == files[1], f"{table}: {set(files[0]) ^ set(files[1])}"
-        views = [f"(SELECT COLUMNS(lambda name: name <> 'path') FROM read_parquet('{own}/v1/{table}/*/*.parquet'))" for own in (one, other)]
-        for left, right in (views, reversed(views)):
-            (count,) = connection.execute(f"SELECT count(*) FROM ({left} EXCEPT ALL {right})").fetchone()
-            assert count == 0, f"{table}: {count} rows of one data set are not in the other"
-    left = [path for own in (one, other) for path in Path(own, "v1").rglob(".*")]
-    assert not left, f"left: {left}"
 
 
 def check_answers(data_set, output):

@@ -7,7 +7,7 @@
 //! The package has a workspace of its own, which nothing else builds.
 //!
 //! With `--fleet`, workers of Spark ingest made crashes instead, and Spark SQL and DuckDB answer the
-//! same questions.
+//! same questions. With `--pools`, workers of Dask and of Ray do, by the code of the book.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -33,6 +33,9 @@ struct Args {
     /// The numbers of workers, a cluster for each; one worker is killed in those with `x`
     #[arg(long, value_name = "N", num_args = 1.., default_values = ["1", "2", "4", "2x"])]
     workers: Vec<String>,
+    /// Let workers of Dask and of Ray ingest this many made crashes, instead of running pytest
+    #[arg(long, value_name = "CRASHES", conflicts_with = "fleet")]
+    pools: Option<u64>,
     /// Arguments of pytest, such as `-k sql`
     #[arg(last = true)]
     pytest: Vec<String>,
@@ -50,8 +53,13 @@ pyspark==4.3.0
 pytest==9.2.0
 ";
 
-/// The judge of the fleet: a program in Python.
-const FLEET: &str = include_str!("fleet.py");
+/// Dask, Ray and DuckDB, in fixed versions.
+const POOLS: &str = include_str!("../pools.txt");
+
+/// The judges of data sets that workers make: programs in Python, and what they share.
+const FLEET_JUDGE: (&str, &str) = ("fleet.py", include_str!("fleet.py"));
+const POOLS_JUDGE: (&str, &str) = ("pools.py", include_str!("pools.py"));
+const SAME: (&str, &str) = ("same.py", include_str!("same.py"));
 
 /// Uses the wheel without any other package.
 const ALONE: &str = "
@@ -84,6 +92,9 @@ fn run(args: &Args) -> Result<()> {
     if let Some(crashes) = args.fleet {
         return fleet(args, &folder, &wheel, &lastwords, crashes);
     }
+    if let Some(crashes) = args.pools {
+        return pools(args, &folder, &wheel, &lastwords, crashes);
+    }
     tests.install(&wheel)?;
     alone(&folder, &args.python, &wheel)?;
     let mut pytest = tests.command("python");
@@ -107,23 +118,65 @@ fn fleet(args: &Args, folder: &Path, wheel: &Path, lastwords: &Path, crashes: u6
     rig::run_quietly(java.arg("-version")).context("Spark needs Java: default-jre-headless")?;
     let spark = Environment::with_requirements(&folder.join("spark"), &args.python, SPARK)?;
     spark.install(wheel)?;
-    let place = folder.join("fleet");
-    rig::make_empty(&place)?;
-    let made = place.join("made-fleet");
-    let mut make = Command::new(rig::programs::rig("tables")?);
-    make.arg("--make-fleet").arg(&made).args(["--fleet", &crashes.to_string()]);
-    print!("{}", rig::run_quietly(make.arg("--program").arg(lastwords))?);
-    let judge = place.join("fleet.py");
-    std::fs::write(&judge, FLEET).context("fleet.py")?;
-    let mut python = spark.command("python");
-    python.arg(&judge).arg(lastwords).arg(made.join("inputs")).arg(made.join("truth.csv"));
-    python.arg(&place).args(&args.workers);
-    // One of the data sets is that of the tests.
-    python.env("PYTHONPATH", rig::root().join("crates/py/tests"));
-    python.env("PYTHONDONTWRITEBYTECODE", "1");
-    let status = python.status().with_context(|| rig::shown(&python))?;
-    ensure!(status.success(), "{}: {status}", judge.display());
-    Ok(std::fs::remove_dir_all(place)?)
+    let made = Made::new(folder.join("fleet"), lastwords, crashes)?;
+    let mut python = made.judge(&spark, FLEET_JUDGE)?;
+    python.arg(lastwords).arg(made.inputs()).arg(made.place.join("made-fleet/truth.csv"));
+    python.arg(&made.place).args(&args.workers);
+    made.finish(python)
+}
+
+/// Lets workers of Dask and of Ray ingest made crashes, by the code of the book's page.
+fn pools(args: &Args, folder: &Path, wheel: &Path, lastwords: &Path, crashes: u64) -> Result<()> {
+    let environment = Environment::with_requirements(&folder.join("pools"), &args.python, POOLS)?;
+    environment.install(wheel)?;
+    let made = Made::new(folder.join("pools-fleet"), lastwords, crashes)?;
+    let mut python = made.judge(&environment, POOLS_JUDGE)?;
+    python.arg(lastwords).arg(made.inputs());
+    python.arg(rig::root().join("book/src/recovering/dask-ray.md")).arg(&made.place);
+    // Ray writes into the home folder.
+    python.env("HOME", &made.place).env("RAY_USAGE_STATS_ENABLED", "0");
+    made.finish(python)
+}
+
+/// A folder with made crashes.
+struct Made {
+    place: PathBuf,
+}
+
+impl Made {
+    fn new(place: PathBuf, lastwords: &Path, crashes: u64) -> Result<Self> {
+        rig::make_empty(&place)?;
+        let made = Self { place };
+        let mut make = Command::new(rig::programs::rig("tables")?);
+        make.arg("--make-fleet").arg(made.place.join("made-fleet"));
+        make.args(["--fleet", &crashes.to_string()]).arg("--program").arg(lastwords);
+        print!("{}", rig::run_quietly(&mut make)?);
+        Ok(made)
+    }
+
+    fn inputs(&self) -> PathBuf {
+        self.place.join("made-fleet/inputs")
+    }
+
+    /// Returns a judge as a command of an environment.
+    fn judge(&self, environment: &Environment, judge: (&str, &str)) -> Result<Command> {
+        for (name, text) in [judge, SAME] {
+            std::fs::write(self.place.join(name), text).with_context(|| name.to_owned())?;
+        }
+        let mut python = environment.command("python");
+        python.arg(self.place.join(judge.0));
+        // One of the data sets is that of the tests.
+        python.env("PYTHONPATH", rig::root().join("crates/py/tests"));
+        python.env("PYTHONDONTWRITEBYTECODE", "1");
+        Ok(python)
+    }
+
+    /// Runs a judge, and removes the folder if it finds no fault.
+    fn finish(self, mut judge: Command) -> Result<()> {
+        let status = judge.status().with_context(|| rig::shown(&judge))?;
+        ensure!(status.success(), "{}: {status}", rig::shown(&judge));
+        Ok(std::fs::remove_dir_all(self.place)?)
+    }
 }
 
 /// Builds the wheel in a target of its own. Returns the file.

@@ -92,6 +92,11 @@ const RIGS: &[Step] = &[
         "python --fleet 60 --workers 2x",
         "crashes ingested by workers of Spark, one of which is killed; Spark and DuckDB answer alike",
     ),
+    part(
+        "pools",
+        "python --pools 60",
+        "crashes ingested by workers of Dask and Ray, by the code of the book",
+    ),
     rig("packages", Never, "packages --quick"),
 ];
 

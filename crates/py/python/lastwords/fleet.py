@@ -10,7 +10,7 @@ for all workers. A task that is run again, because its worker died, finds in the
 was added before. Without folders, the data set is only asked.
 
 Needs Spark 4 (`pip install pyspark`) and Java 17 or newer. In a job of Spark, `ingest`, `add_tables`
-and `ask` take its session.
+and `ask` take its session. `entries`, `batches` and `task` need no Spark: Dask and Ray run a task, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -114,26 +114,38 @@ def ingest(
     context = spark.sparkContext
     if inputs_per_task is None:
         inputs_per_task = max(1, min(_MOST, len(inputs) // (4 * context.defaultParallelism)))
-    tasks = [
-        list(inputs[at : at + inputs_per_task]) for at in range(0, len(inputs), inputs_per_task)
-    ]
-    target = str(Path(into).absolute())
+    tasks = batches(inputs, inputs_per_task)
+    run = task(program, into)
     begin = time.monotonic()
     try:
-        peaks = context.parallelize(tasks, max(1, len(tasks))).map(_task(program, target)).collect()
+        peaks = context.parallelize(tasks, max(1, len(tasks))).map(run).collect()
     except Exception as error:
         raise FleetError(_first_lines(error)) from None
     return Ingested(len(inputs), len(tasks), time.monotonic() - begin, max(peaks, default=0))
 
 
-def _task(program: str, into: str) -> Any:
-    """Returns what a task runs. It is sent to the workers whole, and imports what it needs there."""
+def batches(inputs: Sequence[str], size: int) -> list[list[str]]:
+    """Return the inputs in lists of at most `size`, one for each task."""
+    return [list(inputs[at : at + size]) for at in range(0, len(inputs), size)]
+
+
+def task(program: str, into: str | Path) -> Callable[[list[str]], int]:
+    """Return a function that adds inputs to a data set, and returns the memory that this took.
+
+    program: the program `lastwords` on the worker that calls the function.
+    into: the folder of the data set on the worker.
+
+    A scheduler sends the function to its workers, which need not have this package. It raises
+    `RuntimeError` if the data set cannot be written. An input that cannot be read is no error: it is
+    in `dead-letters.jsonl` of the data set.
+    """
+    target = str(Path(into).absolute())
 
     def run(paths: list[str]) -> int:
         import resource
         import subprocess
 
-        command = [program, "ingest", "--into", into, *paths]
+        command = [program, "ingest", "--into", target, *paths]
         ran = subprocess.run(command, capture_output=True, check=False)
         # Status 1 with the counts of the run on stdout: an input cannot be read, and is listed.
         if ran.returncode not in (0, 1) or not ran.stdout:
