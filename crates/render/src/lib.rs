@@ -41,6 +41,7 @@ pub mod iter;
 pub mod json;
 mod last;
 pub mod meaning;
+pub mod metrics;
 pub mod missing;
 pub mod otlp;
 pub mod perfetto;

@@ -141,6 +141,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ("report", &["recover", "inspect", "view", "list"]),
     ("view", &["report", "convert", "inspect"]),
     ("inspect", &["report", "recover", "list"]),
+    ("counters", &["inspect", "report", "top"]),
     ("why", &["report", "view", "diff"]),
     ("diff", &["why", "report", "inspect"]),
     ("record", &["receive", "restore", "kernel hist", "report", "view"]),

@@ -5,6 +5,7 @@ mod channel;
 mod clear;
 mod completions;
 pub(crate) mod core_helper;
+pub(crate) mod counters;
 mod demo;
 mod destroy;
 mod diff;
@@ -73,6 +74,8 @@ pub(crate) enum Verb {
     /// Options that select events, such as `--event` and `--since`, select those that are counted.
     /// Losses and rings are those of all events.
     Inspect(inspect::Args),
+    /// Print the counters and histograms of sessions
+    Counters(counters::Args),
     /// Print on one page what died, when, why, and with which evidence
     ///
     /// A cause is named only if something proves it: the exit record in the session, a crash that
@@ -163,6 +166,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Report(args) => report::run(&args),
         Verb::View(args) => view::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
+        Verb::Counters(args) => counters::run(&args),
         Verb::Why(args) => why::run(&args),
         Verb::Diff(args) => diff::run(&args),
         Verb::Record(args) => record::run(&args),

@@ -97,8 +97,9 @@ fn either_way_of_naming_a_session() {
 #[test]
 fn help_names_every_verb() {
     let help = Place::new().ok(&["--help"]);
-    let words = "demo recover convert ingest sql mcp report inspect view why diff list top enable \
+    let words = "demo recover convert ingest sql mcp report inspect view counters why diff list top enable \
         disable snapshot clear destroy start stop mount umount record receive restore \
+        watch-guest kernel bundle channel trigger \
         core-helper doctor completions man";
     for verb in words.split(' ') {
         assert!(

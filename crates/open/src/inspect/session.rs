@@ -8,6 +8,7 @@ use lastwords_ctf::{Version, read};
 use lastwords_folders::SnapshotState;
 use lastwords_render::evidence::Account;
 use lastwords_session::info::{Info, StreamInfo, mode_word, reservation_word};
+use lastwords_trace::metrics::Metrics;
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;
 use serde::{Serialize, Serializer};
@@ -74,6 +75,9 @@ pub struct Report<'a> {
     pub registry_dropped: u64,
     /// Open spans for which there was no room in their table.
     pub spans_dropped: u64,
+    /// Its counters and histograms.
+    #[serde(serialize_with = "lastwords_render::metrics::as_report")]
+    pub metrics: &'a Metrics,
     /// Processes that have not left the session.
     pub processes: Vec<Process>,
     /// Its channels.
@@ -226,7 +230,7 @@ pub struct Module {
 /// A region of memory.
 #[derive(Debug, Clone, Serialize)]
 pub struct Region {
-    /// `session`, `registry`, `stream` or `spans`.
+    /// `session`, `registry`, `stream`, `spans` or `counters`.
     pub kind: &'static str,
     /// Its index among those of its kind.
     pub index: u32,
@@ -317,6 +321,7 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>, outside: &Outside) -> Op
         format_minor: info.minor,
         registry_dropped: info.registry_dropped,
         spans_dropped: info.spans_dropped,
+        metrics: &info.metrics,
         processes: processes(info),
         channels: channels(source, info, &counts),
         streams: info
@@ -426,6 +431,7 @@ fn regions(info: &Info) -> Vec<Region> {
         2 => "registry",
         3 => "stream",
         4 => "spans",
+        5 => "counters",
         _ => "unknown",
     };
     let of = |r: &lastwords_session::info::RegionInfo| Region {

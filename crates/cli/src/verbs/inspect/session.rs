@@ -6,6 +6,7 @@ use crate::ended;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
+use crate::verbs::counters;
 use lastwords_folders::SnapshotState;
 use lastwords_open::Holds;
 use lastwords_open::inspect::session::{Lost, Report};
@@ -23,6 +24,10 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
     {
         writeln!(out, "{}", bold("events"))?;
         activity::write_events(activity, verbose, 2, out)?;
+    }
+    if !report.metrics.is_empty() {
+        writeln!(out, "{}", bold("counters"))?;
+        out.write_all(counters::text(report.metrics, 2).as_bytes())?;
     }
     channels(report, out)?;
     if verbose { streams(report, out) } else { Ok(()) }

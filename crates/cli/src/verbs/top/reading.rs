@@ -4,6 +4,7 @@
 use lastwords_control::rings::Ring;
 use lastwords_open::{Count, EndedReport};
 use lastwords_render::evidence::SpanReport;
+use lastwords_trace::metrics::Metrics;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(super) struct Reading {
     pub(super) rings: Vec<RingRow>,
     pub(super) losses: Vec<LossRow>,
     pub(super) open_spans: Vec<SpanReport>,
+    #[serde(serialize_with = "lastwords_render::metrics::as_report")]
+    pub(super) metrics: Metrics,
 }
 
 /// The events of one name in one channel.
@@ -355,6 +358,7 @@ pub(super) mod tests {
             rings: vec![ring],
             losses: vec![lost],
             open_spans: vec![span],
+            metrics: Metrics::default(),
         }
     }
 

@@ -4,6 +4,7 @@ use super::reading::{EventRow, LossRow, Reading, RingRow, Sort, State};
 use crate::ended;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
+use crate::verbs::counters;
 use lastwords_open::duration;
 use lastwords_render::evidence::SpanReport;
 
@@ -47,6 +48,9 @@ pub(super) fn table(reading: &Reading, sort: Sort) -> String {
             let more = if more > 0 { format!("... and {more} more\n") } else { String::new() };
             text.push_str(&format!("\n{}{more}", spans.render()));
         }
+    }
+    if !reading.metrics.is_empty() {
+        text.push_str(&format!("\n{}", counters::text(&reading.metrics, 0)));
     }
     text.push('\n');
     losses(reading).iter().for_each(|line| text.push_str(&format!("{line}\n")));

@@ -15,6 +15,7 @@ use lastwords_live::is_live_summary;
 use lastwords_open::{Account, Count, EndedReport, Opened, Trace, counts};
 use lastwords_render::evidence::SpanReport;
 use lastwords_trace::evidence::Cause;
+use lastwords_trace::metrics::Metrics;
 use lastwords_trace::schema::Channel;
 use lastwords_trace::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +71,7 @@ pub(super) struct Watch<'h> {
     newest: Option<(i64, u64)>,
     frequency: u64,
     spans: Vec<SpanReport>,
+    metrics: Metrics,
     /// Losses of the whole session, and damage.
     lost: Vec<LossRow>,
     uncounted: u64,
@@ -94,6 +96,7 @@ impl<'h> Watch<'h> {
             newest: None,
             frequency: 0,
             spans: Vec::new(),
+            metrics: Metrics::default(),
             lost: Vec::new(),
             uncounted: 0,
             is_exact: [true; 2],
@@ -151,6 +154,7 @@ impl<'h> Watch<'h> {
         self.frequency = info.clock.frequency;
         let account = trace.account();
         self.spans.clone_from(&account.spans);
+        self.metrics.clone_from(&info.metrics);
         self.check_gaps(&account, is_first);
         self.lose("events had no room for all values", "values", account.cut(), false);
         self.lose("NUL became 0x1a", "texts", account.changed(), false);
@@ -318,6 +322,7 @@ impl<'h> Watch<'h> {
             rings: rings.collect(),
             losses: [loss_rows(&named().collect::<Vec<_>>()), self.lost.clone()].concat(),
             open_spans: self.spans.clone(),
+            metrics: self.metrics.clone(),
         };
         self.totals.values_mut().for_each(|[interval, _]| *interval = Count::default());
         self.until[1] = self.until[0];

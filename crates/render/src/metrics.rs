@@ -1,0 +1,299 @@
+//! Shows counters and histograms of sessions as data, and in the text format of Prometheus
+//! (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4). docs/JSON.md describes the
+//! data.
+
+use lastwords_trace::metrics::{Counter, Histogram, Labels, Metrics};
+use serde::{Serialize, Serializer};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+/// The counters and histograms of a session, as data.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Counters, by name and labels.
+    pub counters: Vec<CounterReport>,
+    /// Histograms, by name and labels.
+    pub histograms: Vec<HistogramReport>,
+    /// Entries of the tables that are damaged: the counters or histograms there are unknown.
+    pub unknown: u64,
+    /// Additions to counters that found no room.
+    pub lost_additions: u64,
+    /// Values of histograms that found no room.
+    pub lost_values: u64,
+}
+
+/// A counter.
+#[derive(Debug, Clone, Serialize)]
+pub struct CounterReport {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its value.
+    pub value: u64,
+}
+
+/// A histogram.
+#[derive(Debug, Clone, Serialize)]
+pub struct HistogramReport {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its values in all buckets.
+    pub count: u64,
+    /// Their sum, or null if it may have passed 2^64, or is damaged.
+    pub sum: Option<u64>,
+    /// Values in buckets that the sum may lack.
+    pub in_flight: u64,
+    /// The buckets that have values, in order.
+    pub buckets: Vec<BucketReport>,
+}
+
+/// A bucket.
+#[derive(Debug, Clone, Serialize)]
+pub struct BucketReport {
+    /// Its least value.
+    pub low: u64,
+    /// Its largest value.
+    pub high: u64,
+    /// Values in it.
+    pub count: u64,
+}
+
+impl Report {
+    /// Makes the report of a session's counters and histograms.
+    #[must_use]
+    pub fn new(metrics: &Metrics) -> Self {
+        let labels = |labels: &Labels| labels.iter().cloned().collect();
+        let counter = |one: &Counter| CounterReport {
+            name: one.name.clone(),
+            labels: labels(&one.labels),
+            value: one.value,
+        };
+        let bucket = |one: &lastwords_trace::metrics::Bucket| BucketReport {
+            low: one.low,
+            high: one.high,
+            count: one.count,
+        };
+        let histogram = |one: &Histogram| HistogramReport {
+            name: one.name.clone(),
+            labels: labels(&one.labels),
+            count: one.count(),
+            sum: one.sum,
+            in_flight: one.in_flight,
+            buckets: one.buckets.iter().map(bucket).collect(),
+        };
+        Self {
+            counters: metrics.counters.iter().map(counter).collect(),
+            histograms: metrics.histograms.iter().map(histogram).collect(),
+            unknown: metrics.unknown,
+            lost_additions: metrics.lost_additions,
+            lost_values: metrics.lost_values,
+        }
+    }
+}
+
+/// Serializes counters and histograms as their [`Report`], for `serde(serialize_with)`.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn as_report<S: Serializer>(
+    metrics: &impl Borrow<Metrics>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    Report::new(metrics.borrow()).serialize(serializer)
+}
+
+/// The session of counters and histograms.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// Its name.
+    pub session: &'a str,
+    /// Its UUID, in hexadecimal digits.
+    pub uuid: &'a str,
+}
+
+/// Name and kind of a metric: a histogram may have the name of a counter.
+type Key<'a> = (&'a str, bool);
+
+/// Writes the counters and histograms of sessions in the text format of Prometheus. Every series
+/// has the label `session`, and `uuid` if there are several sessions.
+///
+/// Names are made valid: other characters become `_`, and a name that another metric has then gets
+/// one more. A label `session`, `uuid` or `le` of the program becomes `exported_session` and so on.
+///
+/// ```
+/// use lastwords_render::metrics::{Origin, prometheus};
+/// use lastwords_trace::metrics::{Counter, Metrics};
+///
+/// let labels = vec![("method".to_owned(), "GET".to_owned())];
+/// let counters = vec![Counter { name: "http.requests".to_owned(), labels, value: 42 }];
+/// let metrics = Metrics { counters, ..Metrics::default() };
+/// let mut text = Vec::new();
+/// prometheus(&[(Origin { session: "shop", uuid: "1a5e" }, &metrics)], &mut text)?;
+/// let expected = "\
+/// ## TYPE http_requests counter
+/// http_requests{session=\"shop\",method=\"GET\"} 42
+/// ";
+/// assert_eq!(String::from_utf8_lossy(&text), expected);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// The output cannot be written.
+pub fn prometheus(sessions: &[(Origin<'_>, &Metrics)], out: &mut dyn Write) -> io::Result<()> {
+    let names = names(sessions);
+    for ((name, is_histogram), shown) in &names {
+        let kind = if *is_histogram { "histogram" } else { "counter" };
+        writeln!(out, "# TYPE {shown} {kind}")?;
+        for (origin, metrics) in sessions {
+            let series = |labels| series(origin, sessions.len() > 1, labels);
+            if *is_histogram {
+                let own = metrics.histograms.iter().filter(|one| one.name == *name);
+                own.map(|one| (one, series(&one.labels)))
+                    .try_for_each(|(one, labels)| histogram(shown, &labels, one, out))?;
+            } else {
+                for one in metrics.counters.iter().filter(|one| one.name == *name) {
+                    writeln!(out, "{shown}{{{}}} {}", series(&one.labels), one.value)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn histogram(
+    name: &str,
+    labels: &str,
+    histogram: &Histogram,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut below = 0u64;
+    for bucket in &histogram.buckets {
+        below = below.saturating_add(bucket.count);
+        writeln!(out, "{name}_bucket{{{labels},le=\"{}\"}} {below}", bucket.high)?;
+    }
+    let count = histogram.count();
+    writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}")?;
+    // A sum that is not known is left out.
+    if let Some(sum) = histogram.sum {
+        writeln!(out, "{name}_sum{{{labels}}} {sum}")?;
+    }
+    writeln!(out, "{name}_count{{{labels}}} {count}")
+}
+
+/// Returns the labels of a series.
+fn series(origin: &Origin<'_>, has_uuid: bool, labels: &Labels) -> String {
+    let mut pairs = vec![("session".to_owned(), origin.session)];
+    pairs.extend(has_uuid.then(|| ("uuid".to_owned(), origin.uuid)));
+    let mut used: BTreeSet<String> = ["session", "uuid", "le"].map(str::to_owned).into();
+    for (key, value) in labels {
+        let mut key = valid(key, false);
+        if ["session", "uuid", "le"].contains(&key.as_str()) {
+            key = format!("exported_{key}");
+        }
+        while !used.insert(key.clone()) {
+            key.push('_');
+        }
+        pairs.push((key, value));
+    }
+    let pairs = pairs.into_iter().map(|(key, value)| {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        format!("{key}=\"{value}\"")
+    });
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+/// Returns a valid name for each metric, all of them different. Names that are valid stay where
+/// they can.
+fn names<'a>(sessions: &[(Origin<'_>, &'a Metrics)]) -> BTreeMap<Key<'a>, String> {
+    let keys = sessions.iter().flat_map(|(_, metrics)| {
+        let counters = metrics.counters.iter().map(|one| (one.name.as_str(), false));
+        counters.chain(metrics.histograms.iter().map(|one| (one.name.as_str(), true)))
+    });
+    let keys: BTreeSet<Key<'_>> = keys.collect();
+    let is_valid = |(name, _): &Key<'_>| valid(name, true) == *name;
+    let (first, then): (Vec<_>, Vec<_>) = keys.into_iter().partition(is_valid);
+    let mut used = BTreeSet::new();
+    let mut names = BTreeMap::new();
+    for key in first.into_iter().chain(then) {
+        let mut name = valid(key.0, true);
+        // A histogram has series of further names.
+        let all = |name: &str| {
+            let more = ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}"));
+            [vec![name.to_owned()], if key.1 { more.into() } else { Vec::new() }].concat()
+        };
+        while all(&name).iter().any(|one| used.contains(one)) {
+            name.push('_');
+        }
+        used.extend(all(&name));
+        names.insert(key, name);
+    }
+    names
+}
+
+/// Replaces what Prometheus does not allow in the name of a metric, or of a label.
+fn valid(name: &str, is_metric: bool) -> String {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || (is_metric && c == ':');
+    let name: String = name.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect();
+    if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
+        return format!("_{name}");
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lastwords_trace::metrics::Bucket;
+
+    #[test]
+    fn names_and_labels_are_valid_and_differ() {
+        let counter = |name: &str, labels: &[(&str, &str)]| Counter {
+            name: name.to_owned(),
+            labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            value: 1,
+        };
+        let buckets = vec![Bucket { low: 8, high: 8, count: 3 }];
+        let histogram = |name: &str| Histogram {
+            name: name.to_owned(),
+            labels: Vec::new(),
+            buckets: buckets.clone(),
+            sum: None,
+            in_flight: 0,
+        };
+        let metrics = Metrics {
+            counters: vec![
+                counter("a.b", &[]),
+                counter("a_b", &[("le", "1"), ("x-y", "a\\b\"c\nd"), ("x.y", "é")]),
+                counter("h_count", &[]),
+                counter("9", &[("session", "own")]),
+            ],
+            histograms: vec![histogram("a_b"), histogram("h")],
+            ..Metrics::default()
+        };
+        let mut text = Vec::new();
+        let shop = Origin { session: "shop", uuid: "u" };
+        prometheus(&[(shop, &metrics)], &mut text).expect("memory");
+        let expected = r#"# TYPE _9 counter
+_9{session="shop",exported_session="own"} 1
+# TYPE a_b__ counter
+a_b__{session="shop"} 1
+# TYPE a_b counter
+a_b{session="shop",exported_le="1",x_y="a\\b\"c\nd",x_y_="é"} 1
+# TYPE a_b_ histogram
+a_b__bucket{session="shop",le="8"} 3
+a_b__bucket{session="shop",le="+Inf"} 3
+a_b__count{session="shop"} 3
+# TYPE h histogram
+h_bucket{session="shop",le="8"} 3
+h_bucket{session="shop",le="+Inf"} 3
+h_count{session="shop"} 3
+# TYPE h_count_ counter
+h_count_{session="shop"} 1
+"#;
+        assert_eq!(String::from_utf8_lossy(&text), expected);
+    }
+}
