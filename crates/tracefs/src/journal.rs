@@ -208,7 +208,7 @@ impl Journal {
     /// Writes the journal completely into a file of this process beside its place, and returns the
     /// path of that.
     fn write_beside(&self, path: &Path) -> anyhow::Result<PathBuf> {
-        let new = path.with_extension(format!("{}.new", self.pid));
+        let new = self.unfinished(path);
         let text =
             serde_json::to_vec_pretty(self).with_context(|| self.output.display().to_string())?;
         let _ = fs::remove_file(&new);
@@ -218,9 +218,15 @@ impl Journal {
         Ok(new)
     }
 
-    /// Removes the journal.
+    /// Returns the place of a journal that is being written, beside its own.
+    fn unfinished(&self, path: &Path) -> PathBuf {
+        path.with_extension(format!("{}.new", self.pid))
+    }
+
+    /// Removes the journal, and what a program left that was killed while it wrote it.
     pub(crate) fn remove(&self, folder: &Path) -> anyhow::Result<()> {
         let path = self.path(folder);
+        let _ = fs::remove_file(self.unfinished(&path));
         fs::remove_file(&path).with_context(|| format!("{}: cannot be removed", path.display()))
     }
 
@@ -347,7 +353,9 @@ mod tests {
         assert_eq!(one.state(folder.path()), RecordingState::Runs);
         let killed = Journal { boot_id: "another".to_owned(), ..one.clone() };
         assert_eq!(killed.state(folder.path()), RecordingState::Killed);
+        fs::write(one.unfinished(&one.path(folder.path())), "{").unwrap();
         one.remove(folder.path()).unwrap();
+        assert!(!one.unfinished(&one.path(folder.path())).exists());
         assert_eq!(one.state(folder.path()), RecordingState::Ended);
         assert_eq!(list(folder.path()).unwrap(), [journal("another")]);
         assert!(list(&folder.path().join("none")).unwrap().is_empty());

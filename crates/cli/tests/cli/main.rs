@@ -27,6 +27,7 @@ mod hooks;
 mod inputs;
 mod inspect;
 mod journal;
+mod kernel_hist;
 mod kernel_snapshots;
 mod kernel_stays;
 mod kinds;
