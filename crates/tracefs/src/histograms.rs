@@ -169,7 +169,7 @@ mod tests {
             "{text}"
         );
         // The journal knows the file, and another is not replaced.
-        assert_eq!(save(&mut changes).unwrap(), Some(path.clone()));
+        assert_eq!(save(&mut changes).unwrap(), Some(path));
         assert_eq!(crate::journal::list(folder.path()).unwrap(), [changes.journal.clone()]);
         changes.journal.histograms_saved = None;
         assert!(save(&mut changes).unwrap_err().to_string().contains("t.dat.hist exists"));

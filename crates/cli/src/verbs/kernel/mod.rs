@@ -25,7 +25,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Record in an instance that stays when this command has ended
-    Start(start::Args),
+    Start(Box<start::Args>),
     /// Stop recording; what was recorded stays
     Stop(staying::Which),
     /// Record again after `stop` or `extract`
