@@ -128,8 +128,8 @@ const GUESTS: &[Step] = &[
     ),
     part(
         "choice",
-        "lab --kernel 6.12 --scenario choice",
-        "functions, processes and graphs that `record` chooses, beside trace-cmd",
+        "lab --kernel 6.12 --scenario choice --scenario hist",
+        "what `record` chooses, beside trace-cmd, and counts, beside the kernel",
     ),
     rig("hotplug", Never, "hotplug --quick"),
 ];
