@@ -110,21 +110,17 @@ impl FromStr for Cpus {
 }
 
 /// A selection for certain traces.
+#[derive(Clone)]
 pub(crate) struct Chosen {
+    options: Events,
     /// The CPUs that are wanted and exist. If it is empty, all CPUs are wanted.
     pub(crate) cpus: Vec<u32>,
-    channels: Vec<String>,
-    events: Vec<String>,
     /// The expression of `--filter` and the severity of `--level`.
     filter: Option<Arc<Filter>>,
-    /// The options that the expression is of.
-    filtered_by: &'static [&'static str],
-    since: Option<Moment>,
-    until: Option<Moment>,
+    /// The number of `--last`, unless the caller counts itself.
     pub(crate) last: Option<u64>,
     /// The time of the newest event in nanoseconds since the epoch, if a moment depends on it.
     end: i64,
-    is_default: bool,
 }
 
 impl Events {
@@ -184,25 +180,15 @@ impl Events {
         clocks::check_moments(traces, &[self.since, self.until])?;
         let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());
         Ok(Chosen {
+            options: self.clone(),
             cpus: self.cpus(traces)?,
-            channels: self.channels.clone(),
-            events: self.events.clone(),
             filter: self.whole_filter()?,
-            filtered_by: match (self.level, &self.filter) {
-                (None, None) => &[],
-                (Some(_), None) => &["--level"],
-                (None, Some(_)) => &["--filter"],
-                (Some(_), Some(_)) => &["--level", "--filter"],
-            },
-            since: self.since,
-            until: self.until,
             last: self.last,
             end: if relative {
                 traces.all.iter().filter_map(Trace::newest).max().unwrap_or(0)
             } else {
                 0
             },
-            is_default: self.is_default(),
         })
     }
 
@@ -298,11 +284,11 @@ impl Chosen {
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             cpus: self.cpus.clone(),
-            channels: self.channels.clone(),
-            events: self.events.clone(),
+            channels: self.options.channels.clone(),
+            events: self.options.events.clone(),
             filter: self.filter.clone(),
-            since: self.since.map(|moment| moment.resolve(self.end)),
-            until: self.until.map(|moment| moment.resolve(self.end)),
+            since: self.options.since.map(|moment| moment.resolve(self.end)),
+            until: self.options.until.map(|moment| moment.resolve(self.end)),
             last: self.last,
             unread_before: false,
             deduplicate: false,
@@ -316,7 +302,7 @@ impl Chosen {
             filter.names().iter().any(|name| name.plain() == Some("channel"))
         };
         let deduplicate =
-            self.channels.is_empty() && !self.filter.as_ref().is_some_and(reads_channel);
+            self.options.channels.is_empty() && !self.filter.as_ref().is_some_and(reads_channel);
         Selection { deduplicate, ..self.selection() }
     }
 
@@ -338,10 +324,10 @@ impl Chosen {
         Choice {
             snapshot: arrays.iter().any(|array| array.snapshot),
             cpus: self.cpus.clone(),
-            events: self.events.clone(),
+            events: self.options.events.clone(),
             filter: self.filter.clone(),
-            since: self.since.map(clock),
-            until: self.until.map(clock),
+            since: self.options.since.map(clock),
+            until: self.options.until.map(clock),
             last: self.last,
         }
     }
@@ -353,16 +339,15 @@ impl Chosen {
 
     /// Returns the selection without `--last`, which the caller counts itself.
     pub(crate) fn without_last(&self) -> Self {
-        let Self { cpus, channels, events, filter, .. } = self;
-        let (cpus, channels, events, filter) =
-            (cpus.clone(), channels.clone(), events.clone(), filter.clone());
-        Self { cpus, channels, events, filter, last: None, ..*self }
+        Self { last: None, ..self.clone() }
     }
 
     /// Returns a remark if the selection leaves begins without their ends, so that `view` does not
     /// draw what lasts.
     pub(crate) fn undrawn(&self) -> Option<String> {
-        let what = match (self.filtered_by.first(), self.cpus.is_empty()) {
+        let given = self.given();
+        let by = given.iter().find(|option| ["--level", "--filter"].contains(option));
+        let what = match (by, self.cpus.is_empty()) {
             (Some(option), _) => format!(
                 "{option} may leave begins without ends: scheduling, interrupts, system calls and spans are not drawn as slices"
             ),
@@ -380,7 +365,7 @@ impl Chosen {
     pub(crate) fn report_empty(&self, traces: &Traces, shown: u64) -> bool {
         // The caller reports a trace that has no description.
         let described = traces.packets(Version::V2).unwrap_or_default();
-        let unknown = filter::unknown_events(&self.events, &described, &kernels(traces));
+        let unknown = filter::unknown_events(&self.options.events, &described, &kernels(traces));
         for (glob, near) in &unknown {
             let advice = match near.is_empty() {
                 true => "; `lastwords inspect` lists those there are".to_owned(),
@@ -389,8 +374,11 @@ impl Chosen {
             say::note(format_args!("no event is called {}{advice}", plain(glob)));
         }
         let channels = || traces.sessions().flat_map(|found| &found.session.schema().channels);
-        for glob in
-            self.channels.iter().filter(|glob| !channels().any(|own| matches(glob, &own.name)))
+        for glob in self
+            .options
+            .channels
+            .iter()
+            .filter(|glob| !channels().any(|own| matches(glob, &own.name)))
         {
             say::note(format_args!(
                 "no channel is called {}; `lastwords inspect` lists those there are",
@@ -402,9 +390,9 @@ impl Chosen {
 
     /// Returns true if the selection left no event, and prints a note then.
     pub(crate) fn note_if_empty(&self, traces: &Traces, shown: u64) -> bool {
-        let is_empty = shown == 0 && !self.is_default;
+        let is_empty = shown == 0 && !self.options.is_default();
         if is_empty {
-            let newest = self.since.and_then(|_| newest(traces));
+            let newest = self.options.since.and_then(|_| newest(traces));
             let newest =
                 newest.map_or_else(String::new, |at| format!("; the newest event is at {at}"));
             say::note(format_args!("no event is left by {}{newest}", self.given().join(" and ")));
@@ -420,14 +408,15 @@ impl Chosen {
 
     /// Returns the options that were given.
     fn given(&self) -> Vec<&'static str> {
+        let options = &self.options;
         let given = [
-            (!self.cpus.is_empty(), "--cpu"),
-            (!self.channels.is_empty(), "--channel"),
-            (!self.events.is_empty(), "--event"),
-            (self.filtered_by.contains(&"--level"), "--level"),
-            (self.filtered_by.contains(&"--filter"), "--filter"),
-            (self.since.is_some(), "--since"),
-            (self.until.is_some(), "--until"),
+            (!options.cpus.is_empty(), "--cpu"),
+            (!options.channels.is_empty(), "--channel"),
+            (!options.events.is_empty(), "--event"),
+            (options.level.is_some(), "--level"),
+            (options.filter.is_some(), "--filter"),
+            (options.since.is_some(), "--since"),
+            (options.until.is_some(), "--until"),
             (self.last.is_some(), "--last"),
         ];
         given.into_iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option).collect()

@@ -7,15 +7,8 @@ use clap::Subcommand;
 use lastwords_open::Bundle;
 use std::path::PathBuf;
 
-/// Arguments of `bundle`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
 #[derive(Debug, Subcommand)]
-enum What {
+pub(crate) enum Verb {
     /// Save formats, symbols, modules and names of tasks of the running kernel
     Save {
         /// The bundle to write; it must not exist
@@ -38,10 +31,10 @@ enum What {
 ///
 /// # Errors
 /// The files cannot be read, or the bundle cannot be written.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let (bundle, output) = match &args.what {
-        What::Save { output } => (Bundle::of_running_kernel()?, output),
-        What::Pack { tree, output } => (Bundle::of_tree(tree)?, output),
+pub(crate) fn run(verb: &Verb) -> anyhow::Result<Outcome> {
+    let (bundle, output) = match verb {
+        Verb::Save { output } => (Bundle::of_running_kernel()?, output),
+        Verb::Pack { tree, output } => (Bundle::of_tree(tree)?, output),
     };
     bundle.write(output)?;
     for why in &bundle.missing {

@@ -11,15 +11,8 @@ use lastwords::ChannelConfig;
 use lastwords_filter::Filter;
 use std::sync::Arc;
 
-/// The arguments of `channel`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     /// Create a channel: rings of their own size and mode
     ///
     /// The rings exist in all processes of the session. `enable --to` and `enable --also` send
@@ -28,7 +21,7 @@ enum Verb {
 }
 
 #[derive(Debug, clap::Args)]
-struct Create {
+pub(crate) struct Create {
     /// The channel's name: 1 to 47 letters, digits, `.`, `_`, `-`
     #[arg(value_name = "CHANNEL")]
     name: String,
@@ -77,8 +70,8 @@ enum Mode {
 }
 
 /// Runs a verb of `channel`.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let Verb::Create(create) = &args.verb;
+pub(crate) fn run(verb: &Verb) -> anyhow::Result<Outcome> {
+    let Verb::Create(create) = verb;
     let session = create.which.open()?;
     let mut config = ChannelConfig::new(&*create.name);
     config = match create.mode {

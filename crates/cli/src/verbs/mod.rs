@@ -110,15 +110,18 @@ pub(crate) enum Verb {
     /// Do not record events that match, from now on
     Disable(rule::Args),
     /// Create a channel while the session records
-    Channel(channel::Args),
+    #[command(subcommand)]
+    Channel(channel::Verb),
     /// Record again after `stop`
     Start(recording::Args),
     /// Stop recording; what was recorded stays
     Stop(recording::Args),
     /// Keep what was recorded until now while recording goes on
-    Snapshot(snapshot::Args),
+    #[command(subcommand)]
+    Snapshot(snapshot::Verb),
     /// Keep the moments before an error, each in a session of its own
-    Trigger(trigger::Args),
+    #[command(subcommand)]
+    Trigger(trigger::Verb),
     /// Make readers skip what was recorded until now
     Clear(clear::Args),
     /// End sessions and remove what they held
@@ -132,7 +135,8 @@ pub(crate) enum Verb {
     /// The kernel starts the helper by its core_pattern.
     CoreHelper(core_helper::Args),
     /// Save what describes a kernel's events, for a ring buffer that outlives it
-    Bundle(bundle::Args),
+    #[command(subcommand)]
+    Bundle(bundle::Verb),
     /// Check whether sessions and traces outlive a crash on this machine, and print remedies
     Doctor(doctor::Args),
     /// Print a shell's completions
@@ -179,17 +183,17 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Top(args) => top::run(&args),
         Verb::Enable(args) => rule::enable(&args),
         Verb::Disable(args) => rule::disable(&args),
-        Verb::Channel(args) => channel::run(&args),
+        Verb::Channel(verb) => channel::run(&verb),
         Verb::Start(args) => recording::run(&args, true),
         Verb::Stop(args) => recording::run(&args, false),
-        Verb::Snapshot(args) => snapshot::run(&args),
-        Verb::Trigger(args) => trigger::run(&args),
+        Verb::Snapshot(verb) => snapshot::run(&verb),
+        Verb::Trigger(verb) => trigger::run(&verb),
         Verb::Clear(args) => clear::run(&args),
         Verb::Destroy(args) => destroy::run(&args),
         Verb::Mount(args) => mount::run(&args),
         Verb::Umount(args) => mount::unmount(&args),
         Verb::CoreHelper(args) => core_helper::run(&args),
-        Verb::Bundle(args) => bundle::run(&args),
+        Verb::Bundle(verb) => bundle::run(&verb),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),

@@ -11,15 +11,8 @@ use clap::Subcommand;
 use lastwords::snapshot::{Rings, Taken};
 use std::path::PathBuf;
 
-/// The arguments of `snapshot`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     /// Allocate the spare rings
     Enable(SessionChoice),
     /// Free the spare rings and the events in them
@@ -33,7 +26,7 @@ enum Verb {
 }
 
 #[derive(Debug, clap::Args)]
-struct Take {
+pub(crate) struct Take {
     #[command(flatten)]
     session: SessionChoice,
 
@@ -51,7 +44,7 @@ struct Take {
 }
 
 #[derive(Debug, clap::Args)]
-struct Record {
+pub(crate) struct Record {
     /// The folder to write into; it is made if it does not exist
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
@@ -61,8 +54,8 @@ struct Record {
 }
 
 /// Runs a verb of `snapshot`.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    match &args.verb {
+pub(crate) fn run(verb: &Verb) -> anyhow::Result<Outcome> {
+    match verb {
         Verb::Enable(session) => session.open()?.enable_snapshots()?,
         Verb::Disable(session) => session.open()?.disable_snapshots()?,
         Verb::Take(take) => {

@@ -22,15 +22,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The arguments of `trigger`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     /// Fire a trigger: the program keeps the moments before as a session of its own
     ///
     /// The program records an event `lastwords:trigger`, takes a snapshot if snapshots are enabled,
@@ -50,7 +43,7 @@ enum Verb {
 }
 
 #[derive(Debug, clap::Args)]
-struct Fire {
+pub(crate) struct Fire {
     /// The name of the trigger in its event, at most 64 bytes
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
@@ -60,7 +53,7 @@ struct Fire {
 }
 
 #[derive(Debug, clap::Args)]
-struct Add {
+pub(crate) struct Add {
     /// A glob over the names of events; `crash:panic` is a panic
     ///
     /// The glob may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or
@@ -189,7 +182,7 @@ pub(super) fn limit(text: &str) -> Result<(u32, Duration), String> {
 }
 
 #[derive(Debug, clap::Args)]
-struct Remove {
+pub(crate) struct Remove {
     /// The glob of the conditions, as `list` prints it
     #[arg(value_name = "EVENT", required_unless_present = "all", conflicts_with = "all")]
     event: Option<String>,
@@ -212,8 +205,8 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 /// Runs a verb of `trigger`.
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    match &args.verb {
+pub(crate) fn run(verb: &Verb) -> anyhow::Result<Outcome> {
+    match verb {
         Verb::Fire(fire) => fire.which.open()?.fire(&fire.name)?,
         Verb::Add(add) => add_condition(add)?,
         Verb::List(session) => {

@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The arguments of `trigger watch`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     which: SessionChoice,
 
