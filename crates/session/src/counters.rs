@@ -304,8 +304,9 @@ fn values(r: &Reader<'_>, base: usize) -> Result<(Values, Option<String>), Error
 
 /// Returns the least and the largest value of a bucket.
 fn bounds(index: usize) -> (u64, u64) {
-    let shift = (index >> abi::SUB_BITS).saturating_sub(1) as u32;
-    let top = index.saturating_sub((shift as usize) << abi::SUB_BITS) as u64;
+    let shift = (index >> abi::SUB_BITS).saturating_sub(1);
+    let top = index.saturating_sub(shift << abi::SUB_BITS) as u64;
+    let shift = u32::try_from(shift).unwrap_or(u32::MAX);
     let width = 1u64.checked_shl(shift).unwrap_or(0);
     let low = top.checked_shl(shift).unwrap_or(0);
     (low, low.saturating_add(width.saturating_sub(1)))
