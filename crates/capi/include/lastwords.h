@@ -301,6 +301,11 @@ int lw_builder_registry_size(struct lw_builder *builder, uint64_t bytes);
 /* The most spans that can be listed as open at a time; 0 for none. Rust code in the process opens spans. Default: 512. */
 int lw_builder_spans(struct lw_builder *builder, uint32_t most);
 
+/* How many counters (lw_counter_add) and how many histograms (lw_histogram_record) the session has room for. Default: 0; 256 and 16 in
+ * a session of lw_start. */
+int lw_builder_counters(struct lw_builder *builder, uint32_t most);
+int lw_builder_histograms(struct lw_builder *builder, uint32_t most);
+
 /* All processes of the user that begin a session of this name share it. */
 int lw_builder_shared(struct lw_builder *builder);
 
@@ -471,6 +476,17 @@ void lw_snapshot_reader_end(struct lw_snapshot_reader *reader, int done);
  * session's thread saves the snapshot as a session of its own. May be called from every thread; in signal handlers, where it is
  * async-signal-safe, the session's thread takes the snapshot. NULL is passed over. docs/TRIGGERS.md has the rest. */
 void lw_trigger(const char *name);
+
+/* ---- Counters and histograms ---- */
+
+/* Adds to the counter of this name in all sessions of this process that have room for counters. The number is in the session's memory:
+ * `lastwords counters` prints it after the process was killed, from a core too. All processes of a session add to the same number. The
+ * call looks for the name each time, and takes no lock. It may be called from every thread, and is async-signal-safe if it returns
+ * LW_OK. A name has 1 to 176 bytes of UTF-8 without the byte 0x1f. Counters without room are counted as lost, which is no error. */
+int lw_counter_add(const char *name, uint64_t amount);
+
+/* Records a value, such as a size or a number of nanoseconds, in the histogram of this name. In all else it is as lw_counter_add. */
+int lw_histogram_record(const char *name, uint64_t value);
 
 /* ---- Calls that pass the sizes of structures ---- */
 

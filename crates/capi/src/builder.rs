@@ -71,6 +71,8 @@ options! {
     };
     fn lw_builder_registry_size(builder, bytes: u64) = builder.registry_size(bytes);
     fn lw_builder_spans(builder, most: u32) = builder.spans(most);
+    fn lw_builder_counters(builder, most: u32) = builder.counters(most);
+    fn lw_builder_histograms(builder, most: u32) = builder.histograms(most);
     fn lw_builder_shared(builder) = builder.scope(Scope::User);
     fn lw_builder_dir(builder, folder: *const c_char) = builder.dir(path(folder)?);
     fn lw_builder_events(builder, glob: *const c_char) = builder.events(text(glob, "the glob")?);

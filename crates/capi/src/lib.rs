@@ -64,3 +64,34 @@ unsafe extern "C" fn lw_trigger(name: *const c_char) {
         lastwords::trigger(name.to_str().unwrap_or("a name that is not UTF-8"));
     }
 }
+
+/// Adds to what a name means: none if the name is no name.
+type Add = fn(&str, u64) -> bool;
+
+/// Adds a number to the counter or histogram of a name.
+///
+/// # Safety
+/// `name` is null or ends with a NUL.
+unsafe fn add_named(add: Add, name: *const c_char, number: u64) -> c_int {
+    status(|| {
+        // SAFETY: the caller guarantees it.
+        let name = unsafe { args::text(name, "the name") }?;
+        if add(name, number) {
+            return Ok(());
+        }
+        let what = "a name has 1 to 176 bytes, none of which is 0x1f";
+        Err(error::Failure::argument(what))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lw_counter_add(name: *const c_char, amount: u64) -> c_int {
+    // SAFETY: C passes null or a text that ends with a NUL.
+    unsafe { add_named(lastwords::__private::add_named, name, amount) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lw_histogram_record(name: *const c_char, value: u64) -> c_int {
+    // SAFETY: C passes null or a text that ends with a NUL.
+    unsafe { add_named(lastwords::__private::record_named, name, value) }
+}

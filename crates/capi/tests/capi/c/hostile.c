@@ -115,6 +115,11 @@ static void nulls(void)
     NONE(lw_builder_seconds(NULL, 1, 0));
     NONE(lw_builder_registry_size(NULL, 0));
     NONE(lw_builder_spans(NULL, 0));
+    NONE(lw_builder_counters(NULL, 0));
+    NONE(lw_builder_histograms(NULL, 0));
+    NONE(lw_counter_add(NULL, 1));
+    NONE(lw_counter_add("", 1));
+    NONE(lw_histogram_record("\x1f", 1));
     NONE(lw_builder_shared(NULL));
     NONE(lw_builder_dir(builder, NULL));
     NONE(lw_builder_events(builder, "\xff"));

@@ -170,6 +170,7 @@ static void options(void)
     CHECK(lw_builder_env(builder, "version", "1.2.3") == 0 && lw_builder_env(builder, "flavour", "sour") == 0);
     CHECK(lw_builder_retention(builder, 2, UINT64_MAX) == 0);
     CHECK(lw_builder_registry_size(builder, 64 << 10) == 0 && lw_builder_spans(builder, 0) == 0);
+    CHECK(lw_builder_counters(builder, 2) == 0 && lw_builder_histograms(builder, 1) == 0);
     CHECK(lw_builder_listen(builder, 0) == 0 && lw_builder_preallocate(builder) == 0);
     CHECK(lw_builder_reservation(builder, LW_RESERVATION_LOCKED) == 0);
     session = start(builder);
@@ -181,6 +182,8 @@ static void options(void)
         printf("%02x", uuid[i]);
     printf("\n");
     steps(0, 3);
+    CHECK(lw_counter_add("requests", 40) == 0 && lw_counter_add("requests", 2) == 0);
+    CHECK(lw_histogram_record("latency", 1000) == 0);
     lw_session_end(session);
 }
 

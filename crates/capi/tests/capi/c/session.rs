@@ -44,6 +44,14 @@ fn options_of_sessions_and_channels() {
         ] {
             assert!(inspected.contains(wanted), "{wanted}\n{inspected}");
         }
+        let counters = lastwords(&["counters", "--prometheus", folder]);
+        for wanted in [
+            "requests{session=\"options\"} 42\n",
+            "latency_bucket{session=\"options\",le=\"1023\"} 1\n",
+            "latency_sum{session=\"options\"} 1000\n",
+        ] {
+            assert!(counters.contains(wanted), "{wanted}\n{counters}");
+        }
         let out = prefix.path().join("ctf").join(program.file_name().expect("a name"));
         lastwords(&["recover", folder, "-o", out.to_str().expect("text")]);
         let metadata = std::fs::read_to_string(out.join("options/metadata")).expect("its metadata");
