@@ -17,12 +17,14 @@ fn builder(name: &str, dir: &Path) -> Builder {
     Session::builder(name).dir(dir).channel(plain("main")).counters(8).histograms(2)
 }
 
+/// Buckets (least value, count), sum and count.
+type Read = (Vec<(u64, u64)>, u64, u64);
+
 /// The numbers of a session's tables, as docs/ABI.md describes them.
 #[derive(Debug, Default, PartialEq)]
 struct Found {
     counters: BTreeMap<String, u64>,
-    /// Buckets (least value, count), sum and count.
-    histograms: BTreeMap<String, (Vec<(u64, u64)>, u64, u64)>,
+    histograms: BTreeMap<String, Read>,
     lost: [u64; 2],
     /// Entries in use.
     used: [u32; 2],
