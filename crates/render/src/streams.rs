@@ -26,7 +26,8 @@ impl StreamInfo {
     }
 }
 
-/// Returns facts about all streams of some traces, in the order of [`readers`].
+/// Returns facts about all streams of some traces, in the order in which
+/// `ctf::read::readers` has them.
 pub fn stream_infos(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<StreamInfo> {
     let mut counts = vec![0; traces.len()];
     let facts = readers.iter().map(|(position, reader)| {

@@ -31,7 +31,8 @@ use rig::scratch::Scratch;
 /// Pages that run at a time. They wait more than they compute.
 const AT_A_TIME: usize = 4;
 /// The programs that pages may run: those of the repository.
-const PROGRAMS: &[&str] = &["lastwords", "shop", "server", "layers", "logging", "triggers", "heap"];
+const PROGRAMS: &[&str] =
+    &["lastwords", "shop", "server", "layers", "logging", "triggers", "heap", "counted"];
 
 /// Build the book, check its links, run the commands of the book and of the README
 #[derive(Parser)]
