@@ -15,6 +15,7 @@ const TESTED: &[&str] = &[
     "logging",
     "triggers",
     "heap",
+    "counted",
     "rust-app",
     "tokio-app",
 ];
