@@ -53,3 +53,51 @@ pub struct Field {
     /// The field is one of those that all events have.
     pub is_common: bool,
 }
+
+impl Field {
+    /// Returns the fields that each event of the kernel's tracer begins with.
+    ///
+    /// ```
+    /// # use lastwords_ftrace::Field;
+    /// assert_eq!(Field::common()[3].declaration, "int common_pid");
+    /// ```
+    #[must_use]
+    pub fn common() -> Vec<Self> {
+        let field = |kind: &str, name: &str, offset, size, is_signed| Self {
+            declaration: format!("{kind} {name}"),
+            name: name.to_owned(),
+            offset,
+            size,
+            is_signed,
+            is_common: true,
+        };
+        vec![
+            field("unsigned short", "common_type", 0, 2, false),
+            field("unsigned char", "common_flags", 2, 1, false),
+            field("unsigned char", "common_preempt_count", 3, 1, false),
+            field("int", "common_pid", 4, 4, true),
+        ]
+    }
+}
+
+/// Returns a name that formats can have: letters, digits and `_`, no digit first, and no word of C
+/// that types begin with.
+///
+/// ```
+/// # use lastwords_ftrace::identifier;
+/// assert_eq!(identifier("http::get"), "http__get");
+/// assert_eq!(identifier("struct"), "struct_");
+/// ```
+#[must_use]
+pub fn identifier(name: &str) -> String {
+    const WORDS: [&str; 8] =
+        ["unsigned", "signed", "const", "struct", "union", "enum", "volatile", "REC"];
+    let mut clean = lastwords_ctf::names::identifier(name);
+    if clean.starts_with(|c: char| c.is_ascii_digit()) || clean.is_empty() {
+        clean.insert(0, '_');
+    }
+    if WORDS.contains(&clean.as_str()) {
+        clean.push('_');
+    }
+    clean
+}

@@ -43,7 +43,7 @@ mod values;
 mod windowed;
 
 pub use choice::Choice;
-pub use format::{Field, Format, HeaderPage};
+pub use format::{Field, Format, HeaderPage, identifier};
 pub use lastwords_trace::symbols::{
     Mapped, NoSymbols, Parameter, ParameterKind, Symbol, SymbolRow, Symbols,
 };

@@ -8,36 +8,20 @@
 use std::collections::HashSet;
 
 use lastwords_ftrace::format_file;
-use lastwords_ftrace::{Field, Format};
+use lastwords_ftrace::{Field, Format, identifier};
 use lastwords_trace::schema::FieldClass;
 
 use crate::catalog::Event;
-use crate::{names, raw};
-
-/// The fields that each record of ftrace begins with: C type, name, offset, size, sign.
-const COMMON: [(&str, &str, u32, u32, bool); 4] = [
-    ("unsigned short", "common_type", 0, 2, false),
-    ("unsigned char", "common_flags", 2, 1, false),
-    ("unsigned char", "common_preempt_count", 3, 1, false),
-    ("int", "common_pid", 4, 4, true),
-];
+use crate::raw;
 
 /// Returns the text; none if the event has no number.
 pub(crate) fn text(event: &Event) -> Option<String> {
-    let common = COMMON.map(|(kind, name, offset, size, is_signed)| Field {
-        declaration: format!("{kind} {name}"),
-        name: name.to_owned(),
-        offset,
-        size,
-        is_signed,
-        is_common: true,
-    });
-    let mut taken: HashSet<String> = common.iter().map(|field| field.name.clone()).collect();
-    let mut fields = common.to_vec();
+    let mut fields = Field::common();
+    let mut taken: HashSet<String> = fields.iter().map(|field| field.name.clone()).collect();
     let mut offset = raw::COMMON_LEN;
     let (mut print, mut arguments) = (Vec::new(), String::new());
     for field in &event.fields {
-        let name = unique(&mut taken, &names::identifier(&field.name));
+        let name = unique(&mut taken, &identifier(&field.name));
         let (conversion, argument) = printed(&name, &field.class);
         print.push(format!("{name}={conversion}"));
         arguments.extend([", ", &argument]);

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use lastwords_ftrace::identifier;
 use lastwords_trace::schema::Field;
 
 use crate::names;
@@ -49,7 +50,7 @@ impl Kinds {
         let (provider, event) = names::split(name).unwrap_or(("", name));
         let provider = names::folder(provider);
         let folder = unique(&mut self.folders, &provider, &names::folder(event), '~');
-        let identifier = unique(&mut self.identifiers, &provider, &names::identifier(event), '_');
+        let identifier = unique(&mut self.identifiers, &provider, &identifier(event), '_');
         let id = u16::try_from(self.known.len()).ok().and_then(|number| FIRST.checked_add(number));
         let kind = EventKind { id, folders: (provider, folder), identifier };
         self.known.insert(key, kind.clone());

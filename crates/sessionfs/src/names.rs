@@ -32,16 +32,6 @@ pub(crate) fn with_suffix(folder: &str, suffix: &str) -> String {
     format!("{}{suffix}", &folder[..end])
 }
 
-/// Returns a name as an identifier of C: other characters are underscores.
-pub(crate) fn identifier(name: &str) -> String {
-    let identifier: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    match identifier.chars().next() {
-        Some(first) if !first.is_ascii_digit() => identifier,
-        _ => format!("_{identifier}"),
-    }
-}
-
 /// Splits `provider:name` at the first colon that is not a part of `::`, which stands between the
 /// modules of a provider.
 pub(crate) fn split(full: &str) -> Option<(&str, &str)> {

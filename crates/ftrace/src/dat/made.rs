@@ -13,6 +13,7 @@ use std::sync::Arc;
 use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::evidence::{Evidence, Verdict};
 
+use crate::format::identifier;
 use crate::page::{LONGEST_SHORT, TIME_EXTEND, put_native};
 use crate::{Array, Clock, CpuRing, Field, Format, HeaderPage, Ring, SubBufferInfo, Tracing};
 
@@ -111,7 +112,7 @@ impl Maker {
             }
             name = format!("{base}_{number}");
         }
-        let mut all = common();
+        let mut all = Field::common();
         let mut offset = COMMON;
         let mut taken: BTreeSet<String> = all.iter().map(|field| field.name.clone()).collect();
         let (mut words, mut arguments) = (Vec::new(), String::new());
@@ -289,40 +290,6 @@ fn payload(format: &Format, head: Head, values: &[Value]) -> (Vec<u8>, bool) {
     bytes.extend_from_slice(&texts);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     (bytes, is_whole)
-}
-
-/// The fields that all events have.
-fn common() -> Vec<Field> {
-    let field = |kind: &str, name: &str, offset, size, is_signed| Field {
-        declaration: format!("{kind} {name}"),
-        name: name.to_owned(),
-        offset,
-        size,
-        is_signed,
-        is_common: true,
-    };
-    vec![
-        field("unsigned short", "common_type", 0, 2, false),
-        field("unsigned char", "common_flags", 2, 1, false),
-        field("unsigned char", "common_preempt_count", 3, 1, false),
-        field("int", "common_pid", 4, 4, true),
-    ]
-}
-
-/// Returns a name that formats can have: letters, digits and `_`, no digit first, and no word of C
-/// that types begin with.
-fn identifier(name: &str) -> String {
-    const WORDS: [&str; 8] =
-        ["unsigned", "signed", "const", "struct", "union", "enum", "volatile", "REC"];
-    let valid = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    let mut clean: String = name.chars().map(valid).collect();
-    if clean.starts_with(|c: char| c.is_ascii_digit()) || clean.is_empty() {
-        clean.insert(0, '_');
-    }
-    if WORDS.contains(&clean.as_str()) {
-        clean.push('_');
-    }
-    clean
 }
 
 /// The ring of a [`Maker`].
