@@ -10,7 +10,7 @@ use crate::{root, shown};
 const GATE: u64 = 5;
 const ALL: u64 = 16;
 
-/// Checks that there is room for the builds, unless something was built before: a full disk stops a
+/// Checks that the builds have room, unless something was built before: a full disk stops a
 /// build anywhere, and does not say what was missing.
 ///
 /// # Errors

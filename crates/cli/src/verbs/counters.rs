@@ -68,7 +68,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn print(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
-    let found: Vec<_> = traces.all.iter().filter_map(|trace| Some((trace, of(trace)?))).collect();
+    let found: Vec<_> =
+        traces.all.iter().filter_map(|trace| Some((trace, metrics_of(trace)?))).collect();
     let accounts: Vec<Account<'_>> = found.iter().map(|(trace, _)| trace.account()).collect();
     if args.json {
         let session =
@@ -119,7 +120,7 @@ fn print(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
     Ok(facts.outcome())
 }
 
-fn of(trace: &Trace) -> Option<&Metrics> {
+fn metrics_of(trace: &Trace) -> Option<&Metrics> {
     Some(&trace.session()?.session.info().metrics)
 }
 

@@ -104,27 +104,14 @@ impl Maker {
     /// and a name that was given before gets a number. Returns none if there are 65,535 formats.
     pub fn format(&mut self, system: &str, name: &str, fields: &[(String, Kind)]) -> Option<u16> {
         let id = u16::try_from(self.formats.len().checked_add(1)?).ok()?;
-        let (system, base) = (identifier(system), identifier(name));
-        let mut name = base.clone();
-        for number in 2_u32.. {
-            if self.names.insert((system.clone(), name.clone())) {
-                break;
-            }
-            name = format!("{base}_{number}");
-        }
+        let system = identifier(system);
+        let name = unused(name, |name| self.names.insert((system.clone(), name.to_owned())));
         let mut all = Field::common();
         let mut offset = COMMON;
         let mut taken: BTreeSet<String> = all.iter().map(|field| field.name.clone()).collect();
         let (mut words, mut arguments) = (Vec::new(), String::new());
         for (given, kind) in fields {
-            let base = identifier(given);
-            let mut name = base.clone();
-            for number in 2_u32.. {
-                if taken.insert(name.clone()) {
-                    break;
-                }
-                name = format!("{base}_{number}");
-            }
+            let name = unused(given, |name| taken.insert(name.to_owned()));
             let (declaration, size, word) = match kind {
                 Kind::Text => (format!("__data_loc char[] {name}"), 4, "%s"),
                 Kind::Signed => (format!("long long {name}"), 8, "%lld"),
@@ -290,6 +277,19 @@ fn payload(format: &Format, head: Head, values: &[Value]) -> (Vec<u8>, bool) {
     bytes.extend_from_slice(&texts);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
     (bytes, is_whole)
+}
+
+/// Returns a name as formats can have it, with the first number, if it needs one, with which `take`
+/// finds it unused.
+fn unused(name: &str, mut take: impl FnMut(&str) -> bool) -> String {
+    let base = identifier(name);
+    let mut name = base.clone();
+    let mut number = 1_u32;
+    while !take(&name) {
+        number = number.saturating_add(1);
+        name = format!("{base}_{number}");
+    }
+    name
 }
 
 /// The ring of a [`Maker`].

@@ -173,7 +173,7 @@ fn one(lines: &[&str], at: usize, trigger: &str) -> Result<(Histogram, usize), E
         .rsplit_once(" [")
         .and_then(|(trigger, state)| Some((trigger, state.strip_suffix(']')?)))
         .unwrap_or((trigger, ""));
-    let form = row::Form::of(trigger);
+    let form = row::Form::parse(trigger);
     let begin = at.saturating_add(1);
     let rest = lines.get(begin..).unwrap_or_default();
     // A text in a key may have a line of this kind too, but hardly with totals after it.

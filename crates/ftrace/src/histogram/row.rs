@@ -57,7 +57,7 @@ const MODIFIERS: [&str; 11] = [
 
 impl Form {
     /// Reads the trigger `hist:[NAME:]keys=KEY[,KEY]:vals=VALUE[,VALUE]…`.
-    pub(super) fn of(trigger: &str) -> Self {
+    pub(super) fn parse(trigger: &str) -> Self {
         let list = |begin: &str| -> Vec<Part> {
             let rest = trigger.split_once(begin).map_or("", |(_, rest)| rest);
             let end = rest.find([':', ' ']).unwrap_or(rest.len());

@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
         ..Plan::default()
     };
     let mut recording = Recording::begin(&plan)?;
-    // Nobody would save snapshots, so that there is no news of them.
+    // No process stays to save snapshots, so the news of them goes nowhere.
     recording.start(Box::new(|_| {}))?;
     let instance = recording.instance().to_owned();
     recording.leave()?;
