@@ -25,7 +25,6 @@ from pathlib import Path
 
 import duckdb
 import pyspark
-from lastwords import fleet
 from lastwords._json import line
 from lastwords.questions import questions
 from lastwords.sql import Database

@@ -7,8 +7,11 @@
 //! The package has a workspace of its own, which nothing else builds.
 //!
 //! With `--fleet`, workers of Spark ingest made crashes instead, and Spark SQL and DuckDB answer the
-//! same questions. With `--pools`, workers of Dask and of Ray do, by the code of the book.
+//! same questions. With `--pools`, workers of Dask and of Ray do, by the code of the book. With
+//! `--suite`, the wheel is installed and used in a clean Debian.
 #![forbid(unsafe_code)]
+
+mod suites;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -36,6 +39,9 @@ struct Args {
     /// Let workers of Dask and of Ray ingest this many made crashes, instead of running pytest
     #[arg(long, value_name = "CRASHES", conflicts_with = "fleet")]
     pools: Option<u64>,
+    /// Install and use the wheel in a clean Debian of this suite, instead of running pytest
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["fleet", "pools"])]
+    suite: Vec<String>,
     /// Arguments of pytest, such as `-k sql`
     #[arg(last = true)]
     pytest: Vec<String>,
@@ -94,6 +100,9 @@ fn run(args: &Args) -> Result<()> {
     }
     if let Some(crashes) = args.pools {
         return pools(args, &folder, &wheel, &lastwords, crashes);
+    }
+    if !args.suite.is_empty() {
+        return args.suite.iter().try_for_each(|suite| suites::run(suite, &tests, &folder, &wheel));
     }
     tests.install(&wheel)?;
     alone(&folder, &args.python, &wheel)?;
@@ -199,11 +208,8 @@ fn alone(folder: &Path, python: &str, wheel: &Path) -> Result<()> {
     rig::make_empty(&place)?;
     let alone = Environment::make(&place, python)?;
     alone.install(wheel)?;
-    let stored = rig::root().join("crates/cli/tests/stored-0.1/sessions.tar.zst");
     let sessions = place.join("sessions");
-    std::fs::create_dir(&sessions).context("sessions")?;
-    let mut tar = Command::new("tar");
-    rig::run_quietly(tar.arg("--zstd").arg("-xf").arg(stored).arg("-C").arg(&sessions))?;
+    stored_sessions(&sessions)?;
     rig::run_quietly(alone.command("python").args(["-c", ALONE]).arg(&sessions))?;
     let output = alone.command("lastwords-sql").arg("x").output().context("lastwords-sql")?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -213,6 +219,14 @@ fn alone(folder: &Path, python: &str, wheel: &Path) -> Result<()> {
         output.status
     );
     Ok(())
+}
+
+/// Unpacks the stored sessions into a new folder.
+fn stored_sessions(sessions: &Path) -> Result<()> {
+    let stored = rig::root().join("crates/cli/tests/stored-0.1/sessions.tar.zst");
+    std::fs::create_dir(sessions).context("sessions")?;
+    let mut tar = Command::new("tar");
+    rig::run_quietly(tar.arg("--zstd").arg("-xf").arg(stored).arg("-C").arg(sessions)).map(drop)
 }
 
 /// A virtual environment of Python.
