@@ -1,8 +1,9 @@
 //! Records with the kernel's own tracer (ftrace), through tracefs.
 //!
 //! A [`Recording`] works in an instance of tracefs of its own, or in one that exists, whose
-//! settings it restores. More instances ([`Buffer`]) go into the same file. Everything else that it adds to the machine's tracing (probes and
-//! synthetic events, which exist once for all instances) has names of its own.
+//! settings it restores. More instances ([`Buffer`]) go into the same file. Everything else that it
+//! adds to the machine's tracing (probes and synthetic events, which exist once for all instances)
+//! has names of its own.
 //! [`Recording::finish`] stops the tracing, saves the rings as a trace.dat file and removes what
 //! was added.
 //!
@@ -14,6 +15,12 @@
 //! thread for each CPU, and from there into the trace.dat file by `copy_file_range(2)`. It is not
 //! copied to user space, with one exception: `splice(2)` gives full sub-buffers only, so the last
 //! sub-buffer of each CPU is read when tracing has stopped.
+//!
+//! Rings are not mapped, which Linux 6.10 and newer can do. Taking a sub-buffer out of a mapped ring
+//! needs a system call (`TRACE_MMAP_IOCTL_GET_READER`), and writing it to a file copies it: 1.01
+//! seconds of CPU time a gigabyte on 6.18, where `read` and `write` take 0.79 and `splice` takes
+//! 0.36. Without consuming, only the reader's sub-buffer of a mapping does not change while it is
+//! read, and a ring that is mapped refuses another size and snapshots.
 //!
 //! The snapshots that triggers take are read while recording goes on, and saved in folders of their
 //! own. The histograms that triggers make are saved at the end, beside the trace ([`histograms()`]).
