@@ -3,12 +3,14 @@
 
 use crate::table::plain;
 use crate::traces::Traces;
+use crate::verbs::counters;
 use crate::{ended, say};
 use anyhow::bail;
 use lastwords_ctf::{Totals, read};
 use lastwords_open::why::Verdict;
 use lastwords_open::{Account, Losses, Lttng, Trace, write_verdict};
 use lastwords_render::events::Note;
+use lastwords_trace::metrics::Metrics;
 use std::io::{self, Write};
 
 /// The number of lines of each kind that is printed for people. `inspect --json` has all of them.
@@ -60,7 +62,7 @@ pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
     );
 }
 
-/// Writes the account of a trace, and how a session ended.
+/// Writes the account of a trace, how a session ended, and what it counted.
 pub(crate) fn write_with_end(
     traces: &Traces,
     trace: &Trace,
@@ -75,8 +77,28 @@ pub(crate) fn write_with_end(
         writeln!(text, "{}: end unknown: {}", plain(&account.name), plain(why))?;
     }
     account.write(LIMIT, text)?;
+    write_counted(&account.name, &found.session.info().metrics, text)?;
     let Some(verdict) = traces.named_verdict(trace) else { return Ok(()) };
     write_dated_verdict(&verdict, trace.unrelated_clock().is_none(), text)
+}
+
+/// Writes the counters and histograms of a session, the first of each if there are many.
+fn write_counted(name: &str, metrics: &Metrics, text: &mut Vec<u8>) -> io::Result<()> {
+    let first = Metrics {
+        counters: metrics.counters.iter().take(LIMIT).cloned().collect(),
+        histograms: metrics.histograms.iter().take(LIMIT).cloned().collect(),
+        ..Metrics::default()
+    };
+    if first.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "{}: counters and histograms:", plain(name))?;
+    text.extend(counters::text(&first, 2).bytes());
+    let of = |metrics: &Metrics| metrics.counters.len().saturating_add(metrics.histograms.len());
+    match of(metrics).saturating_sub(of(&first)) {
+        0 => Ok(()),
+        more => writeln!(text, "  and {more} more, which `lastwords counters` prints"),
+    }
 }
 
 /// Writes a verdict for people. Crashes have a time of day if times are related to real time
@@ -140,5 +162,33 @@ impl Notes {
         if self.more > 0 {
             say::note(format_args!("{} more packets are not decoded to their end", self.more));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LIMIT, write_counted};
+    use lastwords_trace::metrics::{Counter, Metrics};
+
+    #[test]
+    fn the_first_counters_are_written_and_the_rest_is_counted() {
+        let named = |number: usize| Counter {
+            name: format!("c{number:02}"),
+            labels: Vec::new(),
+            value: 7000 + number as u64,
+        };
+        let text = |counters: usize| {
+            let counters = (0..counters).map(named).collect();
+            let mut text = Vec::new();
+            write_counted("app", &Metrics { counters, ..Metrics::default() }, &mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(text(0), "");
+        let all = text(LIMIT);
+        assert!(all.starts_with("app: counters and histograms:\n"), "{all}");
+        assert!(all.contains("c19") && all.contains(" 7019\n") && !all.contains("more"), "{all}");
+        let first = text(LIMIT + 3);
+        assert!(first.ends_with("  and 3 more, which `lastwords counters` prints\n"), "{first}");
+        assert!(!first.contains("c20"), "{first}");
     }
 }

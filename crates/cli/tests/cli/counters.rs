@@ -90,6 +90,8 @@ fn a_killed_program_leaves_its_counters() {
     let latency = line("latency_ns").expect("a histogram");
     assert!(latency.contains(" 4000 ") && latency.contains(" 480..511 "), "{latency}");
     assert!(latency.ends_with(" 960..1023"), "{latency}");
+    let reported = place.run(&["report", "app"]);
+    reported.says("app: counters and histograms:").says(" 1998000\n").says(" 4000 ");
     let inspected = place.ok(&["inspect", "app"]);
     assert!(inspected.contains("latency_ns") && inspected.contains("http.requests{"));
     let data = place.json(&["inspect", "app", "--json"]);
