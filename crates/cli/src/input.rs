@@ -215,6 +215,20 @@ impl Input {
         Ok((kernels, failures))
     }
 
+    /// Searches the memories for what pstore has kept, and prints the inputs that are none.
+    ///
+    /// # Errors
+    /// No input is a memory.
+    pub(crate) fn pstore(&self) -> anyhow::Result<(Vec<open::Pstore>, Vec<open::Failure>)> {
+        let spinner = Spinner::new();
+        let watch = |progress: lastwords_image::Progress<'_>| spinner.show(progress);
+        let options = self.options(Search::Late, &watch);
+        let (found, failures) = live::inputs(&self.inputs, &options)?.pstore(&options);
+        spinner.end();
+        let failures = tell_failures(!found.is_empty(), failures)?;
+        Ok((found, failures))
+    }
+
     /// Finds all traces as [`Input::read`] does, but marks no snapshot.
     ///
     /// # Errors

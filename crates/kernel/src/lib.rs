@@ -36,6 +36,7 @@ pub mod notes;
 mod object;
 mod open;
 pub mod paging;
+pub mod pstore;
 mod sources;
 pub mod symbols;
 pub mod tasks;

@@ -168,6 +168,11 @@ impl Inputs {
         instances
     }
 
+    /// Returns the candidates, in the order in which they were added.
+    pub(crate) fn into_candidates(self) -> Vec<Candidate> {
+        self.candidates
+    }
+
     /// Opens the kernels of all dumps, without their traces. An input that has none is a failure.
     #[must_use]
     pub fn kernels(self, options: &Options<'_>) -> (Vec<DumpedKernel>, Vec<Failure>) {

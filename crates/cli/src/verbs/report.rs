@@ -4,6 +4,7 @@
 mod bpf;
 mod follow;
 mod kernel_text;
+mod pstore;
 
 use crate::account;
 use crate::clocks;
@@ -112,12 +113,18 @@ pub(crate) struct Args {
     /// These are the records of ring buffers that were not consumed, and the entries of arrays and
     /// hash tables, by the types that the map has. A record has no type; its bytes are printed.
     #[cfg(feature = "bpf")]
-    #[arg(long, conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    #[arg(long, group = "contents", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
     bpf: bool,
 
-    /// Print data instead of text, with --bpf
-    #[cfg(feature = "bpf")]
-    #[arg(long, requires = "bpf")]
+    /// Print what pstore (ramoops) has kept in a memory
+    ///
+    /// These are the records of panics and oopses, the console, and messages of programs. A file
+    /// that is no dump is taken as raw memory, such as a copy of the reserved range.
+    #[arg(long, group = "contents", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    pstore: bool,
+
+    /// Print data instead of text, with --bpf or --pstore
+    #[arg(long, requires = "contents")]
     json: bool,
 
     /// Exit with status 3 if events were lost
@@ -169,6 +176,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     #[cfg(feature = "bpf")]
     if args.bpf {
         return bpf::run(args);
+    }
+    if args.pstore {
+        return pstore::run(args);
     }
     moment::note_unknown_zone();
     if args.follow {
