@@ -42,6 +42,23 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
     Losses::from_accounts(accounts)
 }
 
+/// Returns the account of a part of a kernel's memory that is no trace.
+#[cfg(any(feature = "bpf", feature = "perf"))]
+pub(crate) fn of_memory(
+    dump: &lastwords_open::DumpedKernel,
+    part: &str,
+    evidence: lastwords_trace::evidence::Evidence,
+) -> Account<'static> {
+    Account {
+        name: format!("{}: {part}", dump.path.display()),
+        uuid: [0; 16],
+        streams: Vec::new(),
+        evidence: std::borrow::Cow::Owned(evidence),
+        spans: Vec::new(),
+        faults: 0,
+    }
+}
+
 /// Checks that at least one trace can be read.
 ///
 /// # Errors

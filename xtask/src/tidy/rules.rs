@@ -21,6 +21,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("lttng", "ctf kernel image trace bytes"),
     ("bpf", "kernel image trace bytes"),
     ("ftrace", "filter glob bytes image trace kernel ctf"),
+    ("perf", "kernel image trace bytes ftrace"),
     ("render", "ctf trace filter glob bytes"),
     ("open", "folders glob filter bytes image kernel trace ctf session lttng bpf ftrace render"),
     ("arrow", "kernel trace ctf render open"),
@@ -31,7 +32,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("tracefs", "glob ring bytes trace ftrace render open stream"),
     (
         "cli",
-        "abi folders glob filter ring lastwords control bytes image kernel trace ctf session lttng bpf ftrace render open arrow live sessionfs stream tracefs view",
+        "abi folders glob filter ring lastwords control bytes image kernel trace ctf session lttng bpf ftrace perf render open arrow live sessionfs stream tracefs view",
     ),
     ("testkit", ""),
     ("bench", "abi ring lastwords bytes image kernel trace session render testkit"),

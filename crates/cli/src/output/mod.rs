@@ -6,6 +6,8 @@ mod made_dat;
 mod one;
 mod otlp;
 mod page;
+#[cfg(feature = "perf")]
+mod perf_data;
 mod room;
 #[cfg(feature = "arrow")]
 pub(crate) mod tables;
@@ -33,6 +35,8 @@ use std::path::{Path, PathBuf};
 pub(crate) use each::each;
 pub(crate) use one::one;
 pub(crate) use page::page;
+#[cfg(feature = "perf")]
+pub(crate) use perf_data::perf_data;
 
 /// The formats that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -57,6 +61,9 @@ pub(crate) enum Format {
     /// The table of events as Arrow: pandas, Polars
     #[cfg(feature = "arrow")]
     Arrow,
+    /// A perf.data file of perf's buffers in a kernel's memory: perf script
+    #[cfg(feature = "perf")]
+    PerfData,
 }
 
 impl Format {
@@ -73,6 +80,8 @@ impl Format {
             Self::Parquet => Some("parquet"),
             #[cfg(feature = "arrow")]
             Self::Arrow => Some("arrow"),
+            #[cfg(feature = "perf")]
+            Self::PerfData => Some("data"),
         }
     }
 
@@ -104,6 +113,8 @@ impl Format {
             "parquet" => Self::Parquet,
             #[cfg(feature = "arrow")]
             "arrow" => Self::Arrow,
+            #[cfg(feature = "perf")]
+            "data" => Self::PerfData,
             _ => return None,
         })
     }
@@ -113,14 +124,14 @@ impl Format {
     ///
     /// # Errors
     /// The extension is that of a file, and no format has it.
-    fn of_output(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn of_output(path: &Path) -> anyhow::Result<Self> {
         if let Some(format) = Self::of_path(path) {
             return Ok(format);
         }
         match foreign_extension(path, &["ctf", "d"]) {
             Some(extension) => bail!(
                 "{}: no format has the extension .{extension}: name one by --to, or use .json, .jsonl, .txt, .dat, \
-                 .perfetto-trace, .pftrace, .otlp, .parquet or .arrow",
+                 .perfetto-trace, .pftrace, .otlp, .parquet, .arrow or .data",
                 path.display()
             ),
             None => Ok(Self::Ctf),

@@ -43,6 +43,9 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
         Format::Otlp => clocks::note_undated(job.traces),
         #[cfg(feature = "arrow")]
         Format::Parquet | Format::Arrow => clocks::note_undated(job.traces),
+        // No trace is written so, and `check` refused it.
+        #[cfg(feature = "perf")]
+        Format::PerfData => {}
     }
     if format.ctf_version().is_some() {
         folders(&job, &chosen, format, &mut done)?;

@@ -51,6 +51,8 @@ impl<'t> Writing<'_, 't> {
             Format::Ctf => self.ctf(Version::V1_8)?,
             Format::Ctf2 => self.ctf(Version::V2)?,
             Format::TraceDat => self.trace_dat()?,
+            #[cfg(feature = "perf")]
+            Format::PerfData => bail!("perf-data has buffers of perf, and no traces"),
         };
         notes.print_undecoded();
         let is_counted = self.job.count

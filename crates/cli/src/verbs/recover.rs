@@ -109,8 +109,15 @@ pub(crate) struct Convert {
 
 /// Runs `recover`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let is_file = Format::of_path(&args.output)
-        .is_some_and(|of_path| args.common.to.is_none_or(|to| to == of_path));
+    let of_path = Format::of_path(&args.output);
+    let is_file = of_path.is_some_and(|format| args.common.to.is_none_or(|to| to == format));
+    #[cfg(feature = "perf")]
+    if args.common.to.or(of_path) == Some(Format::PerfData) {
+        if args.carve || args.consume {
+            anyhow::bail!("--carve and --consume are for traces; perf-data has buffers of perf");
+        }
+        return perf_data(&args.common, &args.output, is_file);
+    }
     let write = |traces: &mut Traces| {
         let target = Target {
             output: &args.output,
@@ -129,11 +136,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Runs `convert`.
 pub(crate) fn convert(args: &Convert) -> anyhow::Result<Outcome> {
+    #[cfg(feature = "perf")]
+    if args.common.to.map_or_else(|| Format::of_output(&args.output), Ok)? == Format::PerfData {
+        return perf_data(&args.common, &args.output, true);
+    }
     let target = Target { output: &args.output, count: true, carve: false, is_one: true };
     args.common
         .input
         .read(Search::Checked, |mut traces| write(&args.common, &target, &mut traces))
         .map(|(outcome, _)| outcome)
+}
+
+/// Writes the buffers of perf in the memory of kernels.
+#[cfg(feature = "perf")]
+fn perf_data(args: &Common, output: &Path, is_one: bool) -> anyhow::Result<Outcome> {
+    let Common { input, events, with_log, force, json, strict, .. } = args;
+    if *with_log {
+        anyhow::bail!("--with-log is for text, json, perfetto and otlp");
+    }
+    let mut none = Traces::new(Vec::new());
+    let job = Job {
+        traces: &mut none,
+        events,
+        to: Some(Format::PerfData),
+        output,
+        with_log: false,
+        json: *json,
+        force: *force,
+        count: true,
+        carve: false,
+    };
+    let (done, worst_failure) = output::perf_data(input, job, is_one)?;
+    let (strict, losses, failed, nothing) = (*strict, done.losses, done.failed, done.nothing);
+    Ok(Facts { strict, losses, worst_failure, failed, nothing }.outcome())
 }
 
 /// The options in which the verbs differ.

@@ -1,7 +1,7 @@
 //! Implements `lastwords report`: prints events as text on stdout and the account on stderr.
 
-#[cfg(feature = "bpf")]
-mod bpf;
+#[cfg(any(feature = "bpf", feature = "perf"))]
+mod dumped;
 mod follow;
 mod kernel_text;
 mod pstore;
@@ -113,18 +113,26 @@ pub(crate) struct Args {
     /// These are the records of ring buffers that were not consumed, and the entries of arrays and
     /// hash tables, by the types that the map has. A record has no type; its bytes are printed.
     #[cfg(feature = "bpf")]
-    #[arg(long, group = "contents", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
     bpf: bool,
+
+    /// Print the buffers of perf of a kernel
+    ///
+    /// These are the buffers of each `perf record` that was running: their events, and how many
+    /// records of each type are in them. `convert --to perf-data` writes the records.
+    #[cfg(feature = "perf")]
+    #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    perf: bool,
 
     /// Print what pstore (ramoops) has kept in a memory
     ///
     /// These are the records of panics and oopses, the console, and messages of programs. A file
     /// that is no dump is taken as raw memory, such as a copy of the reserved range.
-    #[arg(long, group = "contents", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
     pstore: bool,
 
-    /// Print data instead of text, with --bpf or --pstore
-    #[arg(long, requires = "contents")]
+    /// Print data instead of text, with --bpf, --perf or --pstore
+    #[arg(long, requires = "part")]
     json: bool,
 
     /// Exit with status 3 if events were lost
@@ -175,7 +183,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let columns = columns.as_ref();
     #[cfg(feature = "bpf")]
     if args.bpf {
-        return bpf::run(args);
+        return dumped::run::<lastwords_bpf::Bpf<'_>>(args, &args.input.kernels()?);
+    }
+    #[cfg(feature = "perf")]
+    if args.perf {
+        return dumped::run::<lastwords_perf::Perf>(args, &args.input.kernels()?);
     }
     if args.pstore {
         return pstore::run(args);

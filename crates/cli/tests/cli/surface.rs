@@ -23,6 +23,7 @@ fn usage_errors_are_2_and_on_stderr() {
         &["destroy"],
         &["report", "x", "--json"],
         &["report", "x", "--bpf", "--grep", "y"],
+        &["report", "x", "--perf", "--bpf"],
     ] {
         let ran = place.run(args);
         ran.has_status(2);
@@ -38,9 +39,17 @@ fn errors_are_1_and_name_file_and_remedy() {
     ran.err.starts("error: /no/such/core: ");
     place.run(&["inspect", "nothing"]).has_status(1).says("nothing").says("lastwords list");
     std::fs::write(place.at("text"), "no dump").expect("a file");
-    let ran = place.run(&["report", "--bpf", "text"]);
-    ran.has_status(1).prints_nothing();
-    ran.err.starts("error: text: ");
+    for args in [
+        &["report", "--bpf", "text"][..],
+        &["report", "--perf", "text"],
+        &["convert", "text", "-o", "perf.data"],
+        &["recover", "text", "--to", "perf-data", "-o", "files"],
+    ] {
+        let ran = place.run(args);
+        ran.has_status(1).prints_nothing();
+        ran.err.starts("error: text: ");
+        assert!(!place.at("perf.data").exists() && !place.at("files").exists());
+    }
 }
 
 /// Required arguments have no brackets in the help and in the manual.

@@ -23,6 +23,7 @@ mod write_options;
 pub use listing::{comms, printk_formats, whole_lines};
 pub use open::{clock, open};
 pub use options::counters;
+pub use parts::tracing_data;
 pub use symbols::Listed;
 pub use write::{DataPosition, InPlace, write, write_head};
 pub use write_options::WriteOptions;

@@ -1,7 +1,7 @@
 //! Writes the parts of a file that describe the machine. Both versions of the format have the same
 //! bytes here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::{Array, Format, Ring, Stats, Tracing};
@@ -66,11 +66,33 @@ pub(super) fn descriptions(
     [
         (id::HEADER_INFO, "headers", headers(tracing, sub_buffer_size)),
         (id::FTRACE_EVENTS, "ftrace events", own_events(tracing)),
-        (id::EVENT_FORMATS, "events format", events(tracing)),
+        (id::EVENT_FORMATS, "events format", events(tracing, &|_| true)),
         (id::KALLSYMS, "kallsyms", kallsyms(tracing, needed.as_ref())),
         (id::PRINTK, "printk", printk(tracing)),
         (id::COMMAND_LINES, "command lines", command_lines(tracing)),
     ]
+}
+
+/// Returns what a file `perf.data` has of the tracer (its feature `TRACING_DATA`, in version 0.6):
+/// the formats of the events with these ids, the texts of `trace_printk`, and names of tasks.
+///
+/// ```
+/// # use lastwords_ftrace::{HeaderPage, Tracing, dat};
+/// let order = lastwords_bytes::ByteOrder::Little;
+/// let tracing = Tracing::from_uname("", HeaderPage::of_word_size(8), order);
+/// let data = dat::tracing_data(&tracing, &[314].into());
+/// assert!(data.starts_with(b"\x17\x08\x44tracing0.6\0"));
+/// ```
+#[must_use]
+pub fn tracing_data(tracing: &Tracing, ids: &BTreeSet<u16>) -> Vec<u8> {
+    let begin = super::write::begin(tracing, "0.6", tracing.page_size).bytes;
+    let no_formats = 0u32.to_le_bytes().to_vec();
+    // perf skips the symbols, and has its own.
+    let no_symbols = no_formats.clone();
+    let events = events(tracing, &|format| ids.contains(&format.id));
+    let headers = headers(tracing, tracing.page_size);
+    [begin, headers, no_formats, events, no_symbols, printk(tracing), command_lines(tracing)]
+        .concat()
 }
 
 /// Returns `header_page` and `header_event`.
@@ -101,10 +123,10 @@ fn formats(put: &mut Put, all: &[&Format]) {
     }
 }
 
-/// Returns the formats of all other events, by system.
-fn events(tracing: &Tracing) -> Vec<u8> {
+/// Returns the formats of the other events for which `wanted` is true, by system.
+fn events(tracing: &Tracing, wanted: &dyn Fn(&Format) -> bool) -> Vec<u8> {
     let mut systems: BTreeMap<&str, Vec<&Format>> = BTreeMap::new();
-    for format in tracing.formats.values().filter(|f| f.system != "ftrace") {
+    for format in tracing.formats.values().filter(|f| f.system != "ftrace" && wanted(f)) {
         systems.entry(&format.system).or_default().push(format);
     }
     let mut put = Put::new(tracing.byte_order);

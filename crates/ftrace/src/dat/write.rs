@@ -237,7 +237,7 @@ fn end_of(extents: &[CpuExtent], start: u64) -> u64 {
     extents.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(start)
 }
 
-fn begin(tracing: &Tracing, version: &str, sub_buffer_size: u32) -> Put {
+pub(super) fn begin(tracing: &Tracing, version: &str, sub_buffer_size: u32) -> Put {
     let mut put = Put::new(tracing.byte_order);
     put.bytes.extend_from_slice(MAGIC);
     put.string(version);

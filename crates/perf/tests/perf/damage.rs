@@ -1,0 +1,120 @@
+//! Pages that are missing and headers that are damaged cost only what is in them, and are told.
+
+use crate::made::{DATA, Made, RING, SIZE, USER};
+use lastwords_testkit::random::Random;
+use lastwords_trace::evidence::Cause;
+
+/// A record that overlaps the page.
+fn overlaps((at, bytes): &(u64, Vec<u8>), page: u64) -> bool {
+    let (first, last) = (at % SIZE / 4096, (at + bytes.len() as u64 - 1) % SIZE / 4096);
+    first == page || last == page
+}
+
+/// Each page of the data in turn is not in the image.
+#[test]
+fn a_page_that_is_missing_costs_its_records() {
+    for is_backward in [false, true] {
+        for page in 0..4 {
+            let mut made = Made::new(is_backward);
+            made.fill(if is_backward { 600 } else { 180 });
+            let whole = made.read().0;
+            made.memory.drop(DATA + page * 8192);
+            let (records, gaps) = made.read();
+            let expected: Vec<_> =
+                whole.iter().filter(|record| !overlaps(record, page)).cloned().collect();
+            assert_eq!(records, expected, "page {page}, backward {is_backward}");
+            let missing = gaps.iter().filter(|gap| gap.cause == Cause::Missing);
+            let bytes: u64 = missing.filter_map(|gap| gap.bytes).sum();
+            let lost: usize =
+                whole.iter().filter(|record| overlaps(record, page)).map(|r| r.1.len()).sum();
+            // At the end of a buffer that came round lies a part of a record besides.
+            let more = bytes.checked_sub(lost as u64).expect("all bytes are told");
+            assert!(more == 0 || is_backward && more < 200, "{more}: {gaps:?}");
+        }
+    }
+}
+
+/// Damage to types and sizes: each record that is returned was written, and each that is not is
+/// told.
+#[test]
+fn a_damaged_header_costs_its_record() {
+    let mut random = Random(7);
+    for round in 0..400 {
+        let mut made = Made::new(round % 2 == 1);
+        made.fill(if round % 2 == 1 { 600 } else { 180 });
+        let whole = made.read().0;
+        let victim = random.below(whole.len() as u64) as usize;
+        let (at, _) = whole[victim];
+        // Type and size; the two bytes of flags between them have all values.
+        let byte = [0, 1, 2, 3, 6, 7][random.below(6) as usize];
+        let address = Made::address(at + byte);
+        let value = made.memory.get(address) ^ (1 << random.below(8));
+        made.memory.put(address, &[value]);
+        let (records, gaps) = made.read();
+        let told: u64 = gaps
+            .iter()
+            .filter(|gap| gap.cause == Cause::Damaged || gap.cause == Cause::Missing)
+            .filter_map(|gap| gap.bytes)
+            .sum();
+        let kept: u64 = records.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let all: u64 = whole.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let is_last = victim + 1 == whole.len() && round % 2 == 1;
+        for record in &records {
+            let found = whole.iter().find(|(position, _)| *position == record.0);
+            assert!(
+                found.is_some_and(|found| found == record || record.0 == at),
+                "round {round}: a record at {} that was not written",
+                record.0
+            );
+        }
+        assert!(
+            is_last || kept + told == all,
+            "round {round}: {kept} and {told} of {all}: {gaps:?}"
+        );
+        assert!(
+            records.len() + 1 >= whole.len(),
+            "round {round}: {} of {}",
+            records.len(),
+            whole.len()
+        );
+    }
+}
+
+/// Random bytes everywhere: nothing panics, and nothing is read without an end.
+#[test]
+fn no_damage_panics() {
+    let mut random = Random(11);
+    for round in 0..300 {
+        let mut made = Made::new(round % 2 == 1);
+        made.fill(200);
+        let pages = made.memory.all();
+        for _ in 0..1 + random.below(20) {
+            let places = [RING + random.below(80), USER + random.below(24)];
+            let anywhere = pages[random.below(pages.len() as u64) as usize] + random.below(4096);
+            let address = [places[0], places[1], anywhere][random.below(3) as usize];
+            made.memory.put(address, &[random.below(256) as u8]);
+        }
+        let (records, _) = made.read();
+        assert!(records.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() < 1 << 24);
+    }
+}
+
+/// Each page of the kernel in turn is not in the image, or reads as zero: what is lost is told.
+#[test]
+fn a_structure_that_is_missing_is_told() {
+    let mut made = Made::new(false);
+    made.fill(60);
+    let (whole, no_gaps) = made.read();
+    assert!(no_gaps.is_empty());
+    for page in made.memory.all() {
+        for is_zero in [false, true] {
+            let mut damaged = made.clone();
+            match is_zero {
+                true => damaged.memory.put(page, &[0; 4096]),
+                false => damaged.memory.drop(page),
+            }
+            let (records, gaps) = damaged.read();
+            assert!(records == whole || !gaps.is_empty(), "page {page:#x}, zero {is_zero}");
+        }
+    }
+}

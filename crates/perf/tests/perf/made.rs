@@ -1,0 +1,324 @@
+//! A kernel with one process that has perf's events open, and what a test writes into its buffer.
+
+use lastwords_bytes::{Budget, ByteOrder};
+use lastwords_image::{Hole, HoleCause};
+use lastwords_kernel::memory::Memory;
+use lastwords_kernel::vmcoreinfo::VmcoreInfo;
+use lastwords_kernel::{Kernel, Sources};
+use lastwords_perf::{Perf, Record};
+use lastwords_testkit::btf::Writer;
+use lastwords_trace::evidence::{Cause, Gap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const TEXT: u64 = 0xffff_ffff_8100_0000;
+const TASK: u64 = TEXT + 0x1000;
+const OPERATIONS: u64 = TEXT + 0x2000;
+const FILES: u64 = 0xffff_8880_0000_0000;
+const TABLE: u64 = FILES + 0x1000;
+const SLOTS: u64 = FILES + 0x2000;
+const USED: u64 = FILES + 0x3000;
+const FILE: u64 = FILES + 0x4000;
+const EVENT: u64 = FILES + 0x8000;
+const PMU: u64 = FILES + 0xc000;
+pub(crate) const RING: u64 = FILES + 0x10000;
+pub(crate) const USER: u64 = FILES + 0x20000;
+pub(crate) const DATA: u64 = FILES + 0x40000;
+/// Pages of data.
+const PAGES: u64 = 4;
+pub(crate) const SIZE: u64 = PAGES * 4096;
+/// Offsets in a `struct perf_event`.
+const ATTR: u64 = 64;
+/// The CPU of all events.
+pub(crate) const CPU: u32 = 3;
+/// Fields of samples: tid, time, cpu, raw, identifier.
+const FIELDS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 10 | 1 << 16;
+
+/// Memory of pages, of which some may be taken away.
+#[derive(Clone, Default)]
+pub(crate) struct Pages(BTreeMap<u64, Box<[u8]>>);
+
+impl Pages {
+    pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
+        for (at, byte) in (address..).zip(bytes) {
+            let page = self.0.entry(at >> 12).or_insert_with(|| vec![0; 4096].into());
+            page[(at & 4095) as usize] = *byte;
+        }
+    }
+
+    pub(crate) fn put_u64(&mut self, address: u64, value: u64) {
+        self.put(address, &value.to_le_bytes());
+    }
+
+    pub(crate) fn get(&self, address: u64) -> u8 {
+        self.0[&(address >> 12)][(address & 4095) as usize]
+    }
+
+    /// Takes the page of an address away.
+    pub(crate) fn drop(&mut self, address: u64) {
+        assert!(self.0.remove(&(address >> 12)).is_some(), "no page at {address:#x}");
+    }
+
+    pub(crate) fn all(&self) -> Vec<u64> {
+        self.0.keys().map(|page| page << 12).collect()
+    }
+}
+
+impl Memory for Pages {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        for (n, byte) in buf.iter_mut().enumerate() {
+            let at = address.wrapping_add(n as u64);
+            let hole = Hole { address: at, cause: HoleCause::Excluded };
+            *byte = self.0.get(&(at >> 12)).ok_or(hole)?[(at & 4095) as usize];
+        }
+        Ok(())
+    }
+
+    fn byte_order(&self) -> ByteOrder {
+        ByteOrder::Little
+    }
+
+    fn word_size(&self) -> u8 {
+        8
+    }
+
+    fn page_size(&self) -> u64 {
+        4096
+    }
+}
+
+/// The kernel that is made, and the records that were written.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) memory: Pages,
+    is_backward: bool,
+    head: u64,
+    /// Position and bytes of all records, the oldest first.
+    pub(crate) all: Vec<(u64, Vec<u8>)>,
+}
+
+impl Made {
+    /// A process with two events that share a buffer.
+    pub(crate) fn new(is_backward: bool) -> Self {
+        let mut m = Pages::default();
+        m.put(TASK, &[0; 256]);
+        m.put(TASK, b"perf");
+        m.put(TASK + 16, &[7, 0, 0, 0, 7, 0, 0, 0]);
+        m.put_u64(TASK + 24, TASK + 24);
+        m.put_u64(TASK + 32, TASK + 24);
+        m.put_u64(TASK + 40, FILES);
+        m.put_u64(FILES, TABLE);
+        m.put(TABLE, &64u32.to_le_bytes());
+        m.put_u64(TABLE + 8, SLOTS);
+        m.put_u64(TABLE + 16, USED);
+        m.put(SLOTS, &[0; 512]);
+        m.put_u64(USED, 0b110);
+        m.put(PMU, &[0; 64]);
+        m.put_u64(PMU, PMU + 32);
+        m.put(PMU + 32, b"tracepoint");
+        for n in [1, 2] {
+            let (file, event) = (FILE + n * 64, EVENT + n * 512);
+            m.put_u64(SLOTS + n * 8, file);
+            m.put_u64(file, OPERATIONS);
+            m.put_u64(file + 8, event);
+            m.put(event, &[0; 512]);
+            m.put_u64(event, 40 + n);
+            m.put(event + 8, &CPU.to_le_bytes());
+            m.put_u64(event + 16, RING);
+            m.put_u64(event + 24, PMU);
+            m.put(event + ATTR, &[2, 0, 0, 0, 136, 0, 0, 0]);
+            m.put_u64(event + ATTR + 8, 300 + n);
+            m.put_u64(event + ATTR + 16, 1);
+            m.put_u64(event + ATTR + 24, FIELDS);
+            m.put(event + ATTR + 40, &[1, u8::from(is_backward), 0]);
+        }
+        m.put(RING, &[0; 128]);
+        m.put(RING, &(PAGES as u32).to_le_bytes());
+        m.put(RING + 4, &[u8::from(is_backward)]);
+        m.put_u64(RING + 32, USER);
+        m.put(USER, &[0; 4096]);
+        m.put_u64(USER + 16, SIZE);
+        for page in 0..PAGES {
+            m.put_u64(RING + 40 + page * 8, DATA + page * 8192);
+            m.put(DATA + page * 8192, &[0; 4096]);
+        }
+        Self { memory: m, is_backward, head: 0, all: Vec::new() }
+    }
+
+    /// Address of a position in the data. Pages are not next to each other.
+    pub(crate) fn address(position: u64) -> u64 {
+        let offset = position % SIZE;
+        DATA + offset / 4096 * 8192 + offset % 4096
+    }
+
+    /// Reserves and writes a record; nothing is published.
+    pub(crate) fn reserve(&mut self, bytes: Vec<u8>) {
+        let size = bytes.len() as u64;
+        let position = if self.is_backward { self.head.wrapping_sub(size) } else { self.head };
+        self.head = if self.is_backward { position } else { self.head.wrapping_add(size) };
+        for (n, byte) in (0..).zip(&bytes) {
+            self.memory.put(Self::address(position.wrapping_add(n)), &[*byte]);
+        }
+        self.memory.put_u64(RING + 8, self.head);
+        self.all.push((position, bytes));
+    }
+
+    /// Writes a record, as the kernel does.
+    pub(crate) fn write(&mut self, bytes: Vec<u8>) {
+        self.reserve(bytes);
+        self.memory.put_u64(USER, self.head);
+    }
+
+    /// Writes numbered samples, and names of tasks among them.
+    pub(crate) fn fill(&mut self, count: usize) {
+        for n in 0..count {
+            self.write(if n % 7 == 3 { comm(n as u32) } else { sample(n as u64, n % 90) });
+        }
+    }
+
+    /// Sets the position to which the process has read.
+    pub(crate) fn consume(&mut self, records: usize) {
+        self.memory.put_u64(USER + 8, self.all[records].0);
+    }
+
+    /// Opens the kernel, as it is in memory.
+    pub(crate) fn open(&self) -> Perf {
+        let info =
+            VmcoreInfo::parse(format!("OSRELEASE=6.99\nSYMBOL(_stext)={TEXT:x}\n").as_bytes());
+        let rows = [(TEXT, "_stext"), (TASK, "init_task"), (OPERATIONS, "perf_fops")];
+        let text: String = rows.iter().map(|(at, name)| format!("{at:016x} D {name}\n")).collect();
+        let mut sources = Sources::default();
+        sources.btf = Some(types().finish(&[]));
+        sources.system_map(&text, &info).unwrap();
+        let memory = Arc::new(self.memory.clone());
+        Perf::read(&Arc::new(
+            Kernel::open(memory, &info, sources, Arc::new(Budget::default())).unwrap(),
+        ))
+    }
+
+    /// Returns the records of all buffers, and the gaps.
+    pub(crate) fn read(&self) -> (Vec<(u64, Vec<u8>)>, Vec<Gap>) {
+        let mut perf = self.open();
+        let mut records = Vec::new();
+        for buffer in perf.buffers.clone() {
+            let take = &mut |Record { position, bytes, .. }| {
+                records.push((position, bytes));
+                Ok(())
+            };
+            perf.records(&buffer, take).unwrap();
+        }
+        records.sort_by_key(|(position, _)| *position);
+        (records, perf.evidence.gaps)
+    }
+
+    /// Returns records as a reader must find them.
+    pub(crate) fn written(&self, range: std::ops::Range<usize>) -> Vec<(u64, Vec<u8>)> {
+        let mut records = self.all[range].to_vec();
+        records.sort_by_key(|(position, _)| *position);
+        records
+    }
+}
+
+/// Cause, events and bytes of gaps.
+pub(crate) fn causes(gaps: &[Gap]) -> Vec<(Cause, Option<u64>, Option<u64>)> {
+    gaps.iter().map(|gap| (gap.cause, gap.events, gap.bytes)).collect()
+}
+
+fn record(kind: u32, body: &[Vec<u8>]) -> Vec<u8> {
+    let body = body.concat();
+    let size = (body.len() + 8) as u16;
+    assert!(size.is_multiple_of(8));
+    [&kind.to_le_bytes()[..], &[0, 0], &size.to_le_bytes(), &body].concat()
+}
+
+/// A sample of the first or the second event, with so many bytes.
+pub(crate) fn sample(number: u64, len: usize) -> Vec<u8> {
+    let raw = (len + 4).next_multiple_of(8) - 4;
+    let data: Vec<u8> = (0..raw).map(|n| (number as usize * 7 + n) as u8).collect();
+    let word = |value: u64| value.to_le_bytes().to_vec();
+    let size = (raw as u32).to_le_bytes().to_vec();
+    let of = 41 + number % 2;
+    record(9, &[word(of), word(number), word(number * 1000), word(CPU.into()), size, data])
+}
+
+/// The fields of samples at the end of another record.
+fn trailer(number: u64) -> Vec<u8> {
+    [number, number * 1000, CPU.into(), 41].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// A record that names a task.
+pub(crate) fn comm(pid: u32) -> Vec<u8> {
+    let ids = [pid.to_le_bytes(), pid.to_le_bytes()].concat();
+    record(3, &[ids, b"sh\0\0\0\0\0\0".to_vec(), trailer(pid.into())])
+}
+
+/// A record of losses.
+pub(crate) fn lost(count: u64) -> Vec<u8> {
+    record(2, &[41u64.to_le_bytes().to_vec(), count.to_le_bytes().to_vec(), trailer(9)])
+}
+
+/// The types that Linux 6.12 has, with other offsets.
+fn types() -> Writer {
+    let mut w = Writer::default();
+    let [int, long] = [w.int("unsigned int", 4, false), w.int("long unsigned int", 8, false)];
+    let [char, byte] = [w.int("char", 1, true), w.int("unsigned char", 1, false)];
+    let (any, text) = (w.pointer(0), w.pointer(char));
+    let list = w.structure("list_head", 16, &[("next", any, 0), ("prev", any, 8)]);
+    let anys = w.pointer(any);
+    let longs = w.pointer(long);
+    let table = [("max_fds", int, 0), ("fd", anys, 8), ("open_fds", longs, 16)];
+    let table = w.structure("fdtable", 24, &table);
+    let table = w.pointer(table);
+    let files = w.structure("files_struct", 8, &[("fdt", table, 0)]);
+    let (files, comm) = (w.pointer(files), w.array(char, 16));
+    let task = [
+        ("comm", comm, 0),
+        ("pid", int, 16),
+        ("tgid", int, 20),
+        ("tasks", list, 24),
+        ("files", files, 40),
+    ];
+    w.structure("task_struct", 256, &task);
+    w.structure("file", 16, &[("f_op", any, 0), ("private_data", any, 8)]);
+    let attr = [
+        ("type", int, 0),
+        ("size", int, 4),
+        ("config", long, 8),
+        ("sample_period", long, 16),
+        ("sample_type", long, 24),
+        ("read_format", long, 32),
+        ("sample_id_all", byte, 40),
+        ("write_backward", byte, 41),
+        ("freq", byte, 42),
+    ];
+    let attr = w.structure("perf_event_attr", 136, &attr);
+    let pages = w.array(any, 0);
+    let page = [("data_head", long, 0), ("data_tail", long, 8), ("data_size", long, 16)];
+    let page = w.structure("perf_event_mmap_page", 4096, &page);
+    let page = w.pointer(page);
+    let ring = [
+        ("nr_pages", int, 0),
+        ("overwrite", byte, 4),
+        ("head", long, 8),
+        ("nest", int, 16),
+        ("lost", long, 24),
+        ("user_page", page, 32),
+        ("data_pages", pages, 40),
+    ];
+    let ring = w.structure("perf_buffer", 40, &ring);
+    let pmu = w.structure("pmu", 8, &[("name", text, 0)]);
+    let (ring, pmu) = (w.pointer(ring), w.pointer(pmu));
+    let event = [
+        ("id", long, 0),
+        ("cpu", int, 8),
+        ("rb", ring, 16),
+        ("pmu", pmu, 24),
+        ("attr", attr, ATTR as u32),
+    ];
+    w.structure("perf_event", 512, &event);
+    w.enumeration(
+        "perf_event_type",
+        &[("PERF_RECORD_COMM", 3), ("PERF_RECORD_SAMPLE", 9), ("PERF_RECORD_MAX", 22)],
+    );
+    w
+}
