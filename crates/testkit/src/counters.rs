@@ -1,8 +1,9 @@
-//! A writer of the counters region (docs/ABI.md, section 11).
+//! A writer and a plain reader of the counters region (docs/ABI.md, section 11).
 
 use crate::checksum::checksum;
 use crate::layout::{counters as l, region as rg};
 use crate::put::Order;
+use std::collections::BTreeMap;
 
 /// What a counters region has.
 #[derive(Debug, Clone)]
@@ -73,4 +74,86 @@ fn put_head(r: &mut [u8], o: Order, at: usize, kind: u32, text: &str) {
     r[at + l::TEXT_AT..][..text.len()].copy_from_slice(text.as_bytes());
     let check = checksum(&r[at + l::KIND_AT..at + l::COUNT_AT]);
     o.put64(r, at + l::CHECK_AT, check.max(1));
+}
+
+/// Buckets (least value, count), sum and count.
+pub type Values = (Vec<(u64, u64)>, u64, u64);
+
+/// The numbers of a session's tables.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Numbers {
+    /// Value of each text, its parts separated by `|`.
+    pub counters: BTreeMap<String, u64>,
+    /// Values of each text.
+    pub histograms: BTreeMap<String, Values>,
+    /// Additions and values that found no entry.
+    pub lost: [u64; 2],
+    /// Entries that were claimed.
+    pub used: [u32; 2],
+    /// Claimed entries that have no name yet.
+    pub unnamed: usize,
+}
+
+/// Reads the tables of a region, as docs/ABI.md describes them. Entries of the same text are added
+/// up.
+///
+/// # Errors
+/// An entry has numbers and no name, or a name and not its checksum.
+pub fn read(region: &[u8], o: Order) -> Result<Numbers, String> {
+    let half = |at: usize| o.at32(region, at).ok_or(format!("no four bytes at {at}"));
+    let word = |at: usize| o.at64(region, at).ok_or(format!("no eight bytes at {at}"));
+    let control = |at: usize| l::CONTROL_AT + at;
+    let mut found = Numbers {
+        lost: [word(control(l::LOST_ADDITIONS_AT))?, word(control(l::LOST_VALUES_AT))?],
+        used: [half(control(l::USED_COUNTERS_AT))?, half(control(l::USED_HISTOGRAMS_AT))?],
+        ..Numbers::default()
+    };
+    let first = |at: usize| half(l::INFO_AT + at).map(|at| at as usize);
+    for n in 0..found.used[0] as usize {
+        let at = first(l::COUNTERS_OFF_AT)? + n * l::ENTRY_LEN;
+        match text(region, o, at, l::COUNTER, l::ENTRY_LEN)? {
+            Some(name) => {
+                let sum = found.counters.entry(name).or_default();
+                *sum = sum.wrapping_add(word(at + l::VALUE_AT)?);
+            }
+            None => found.unnamed += 1,
+        }
+    }
+    for n in 0..found.used[1] as usize {
+        let at = first(l::HISTOGRAMS_OFF_AT)? + n * l::HISTOGRAM_LEN;
+        let Some(name) = text(region, o, at, l::HISTOGRAM, l::HISTOGRAM_LEN)? else {
+            found.unnamed += 1;
+            continue;
+        };
+        let one = found.histograms.entry(name).or_default();
+        let mut buckets: BTreeMap<u64, u64> = one.0.drain(..).collect();
+        for (index, low) in lows().into_iter().enumerate() {
+            let count = word(at + l::BUCKETS_AT + 8 * index)?;
+            if count > 0 {
+                *buckets.entry(low).or_default() += count;
+            }
+        }
+        one.0 = buckets.into_iter().collect();
+        one.1 = one.1.wrapping_add(word(at + l::VALUE_AT)?);
+        one.2 += word(at + l::COUNT_AT)?;
+    }
+    Ok(found)
+}
+
+/// Returns the text of an entry of `len` bytes; none if it has neither name nor numbers.
+fn text(r: &[u8], o: Order, at: usize, kind: u32, len: usize) -> Result<Option<String>, String> {
+    let entry = r.get(at..at + len).ok_or(format!("no entry at {at}"))?;
+    let check = o.at64(entry, l::CHECK_AT).unwrap_or_default();
+    if check == 0 {
+        let is_zero = entry[l::COUNT_AT..].iter().all(|byte| *byte == 0);
+        return if is_zero { Ok(None) } else { Err(format!("the entry at {at} has no name")) };
+    }
+    let named = checksum(&entry[l::KIND_AT..l::COUNT_AT]).max(1);
+    let is_kind = o.at32(entry, l::KIND_AT) == Some(kind);
+    if check != named || !is_kind {
+        return Err(format!("the entry at {at} has the checksum {check:#x}, expected {named:#x}"));
+    }
+    let text_len = o.at32(entry, l::TEXT_LEN_AT).unwrap_or_default() as usize;
+    let text = entry.get(l::TEXT_AT..l::TEXT_AT + text_len).unwrap_or_default();
+    Ok(Some(String::from_utf8_lossy(text).replace(char::from(l::SEPARATOR), "|")))
 }

@@ -11,6 +11,7 @@ use lastwords_ring::swap::Swap;
 use lastwords_ring::{Channel, ClockKind, Stream, Tail, os};
 
 use super::arena::{Arena, Layout, RESULT_LOST, RESULT_OK};
+use super::counting;
 use super::fault::Fault;
 use super::scenario::{self, Event, Form, LEVELS, Plot, Scenario};
 
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     process: usize,
     #[arg(long, default_value = "none")]
     fault: Fault,
+    /// The folder of the session with the counters.
+    #[arg(long)]
+    counters: Option<std::path::PathBuf>,
 }
 
 struct Child {
@@ -43,6 +47,8 @@ struct Child {
     plans: Vec<Vec<Planned>>,
     seed: u64,
     fault: Fault,
+    /// The session whose counters are added to.
+    _counters: Option<lastwords::Session>,
 }
 
 // SAFETY: the arena is shared memory that is used through atomics and by the recorder; the rest is
@@ -104,7 +110,10 @@ fn prepare(args: &Args) -> Result<Child> {
         (0..scenario.events()).map(|n| Planned::new(scenario.event(args.seed, w, n))).collect()
     };
     let plans = (0..LEVELS * scenario.threads()).map(plan).collect();
-    Ok(Child { scenario, arena, layout, parts, channel, plans, seed: args.seed, fault: args.fault })
+    let join = |dir: &std::path::PathBuf| counting::session(dir, scenario);
+    let _counters = args.counters.as_ref().map(join).transpose()?;
+    let (seed, fault) = (args.seed, args.fault);
+    Ok(Child { scenario, arena, layout, parts, channel, plans, seed, fault, _counters })
 }
 
 impl Planned {
@@ -165,7 +174,9 @@ impl Child {
         }
         report.before[next].store(lastwords_ring::clock::counter(), Relaxed);
         report.begun.store(next as u64 + 1, Release);
-        let done = if self.fault == Fault::PublishFirst {
+        let done = if self.scenario.form == Form::Counters {
+            counting::add(self.seed, writer, next)
+        } else if self.fault == Fault::PublishFirst {
             self.publish_first(planned)
         } else {
             self.record(planned)

@@ -13,6 +13,7 @@ use lastwords_abi::stream::CONTROL_OFF;
 use lastwords_ring::StreamSpec;
 
 use super::arena::{Arena, Layout, SESSION, THREADS};
+use super::counting::Counting;
 use super::fault::{self, Fault};
 use super::lockless;
 use super::naive::{Geometry, Half, Raw, u32_at, u64_at};
@@ -72,6 +73,8 @@ struct Round<'a> {
     copies: Vec<[Vec<u8>; 2]>,
     oracle: Oracle<'a>,
     walker: Walker,
+    /// What judges counters, in their scenarios.
+    counting: Option<Counting>,
     is_first: bool,
     damaged: bool,
     /// Where the child's program is mapped.
@@ -93,6 +96,7 @@ pub(crate) fn round(run: &mut Run, seed: u64, window: u64) -> Result<Tally> {
         copies: (0..count).map(|_| <[Vec<u8>; 2]>::default()).collect(),
         oracle: Oracle::new(scenario, seed, count),
         walker: Walker::new(&arena, &layout),
+        counting: Counting::of(scenario, seed)?,
         arena,
         layout,
         is_first: true,
@@ -209,6 +213,9 @@ impl Round<'_> {
         let fault =
             clap::ValueEnum::to_possible_value(&self.run.fault).context("a fault's name")?;
         command.args(["--fault", fault.get_name()]);
+        if let Some(counting) = &self.counting {
+            command.arg("--counters").arg(counting.dir());
+        }
         // Symbols are bound at the start: a step in the dynamic linker is no step in the recorder.
         command.env("LD_BIND_NOW", "1");
         let tracee = Tracee::start(&mut command)?;
@@ -313,6 +320,11 @@ impl Round<'_> {
 
     /// Recovers what is in the arena and judges it.
     fn judge(&mut self) -> Result<u32> {
+        if let Some(counting) = &mut self.counting {
+            let stop = counting.judge(self.arena.progress(), &mut self.oracle.tally)?;
+            self.run.walks += u64::from(stop.is_new);
+            return Ok(stop.inside);
+        }
         let bytes = self.arena.bytes();
         let threads = self.layout.threads as usize;
         let threads =

@@ -41,6 +41,8 @@ pub(crate) enum Form {
     Parts,
     /// Hundreds of bytes, over the borders of pages.
     Long,
+    /// No events: counters and histograms ([`super::counting`]).
+    Counters,
 }
 
 /// One scenario.
@@ -135,6 +137,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     row("rseq-dead", RSEQ, Plot::Dead, Form::Words),
     row("lockless-dead", LOCKLESS, Plot::Dead, Form::Words),
     row("locked-dead", LOCKED, Plot::Dead, Form::Words),
+    row("counters", LOCKLESS, Plot::Alone, Form::Counters),
+    row("counters-signals", LOCKLESS, Plot::Signals, Form::Counters),
+    row("counters-two-threads", LOCKLESS, Plot::TwoThreads, Form::Counters),
+    row("counters-dead", LOCKLESS, Plot::Dead, Form::Counters),
+    discard(row("counters-full", LOCKLESS, Plot::Alone, Form::Counters)),
 ];
 
 /// Most events of one writer.
@@ -199,9 +206,10 @@ impl Scenario {
             _ => self.events() - 12,
         };
         let dice = mix(seed ^ mix(thread as u64 + 77)) as usize;
-        // From the very first event in one round of eight: its claims and registrations are steps
-        // too.
-        if dice.is_multiple_of(8) { 0 } else { (dice >> 8) % most }
+        // From the very first event in one round of eight (of counters, of two): its claims and
+        // registrations are steps too.
+        let each = if self.form == Form::Counters { 2 } else { 8 };
+        if dice.is_multiple_of(each) { 0 } else { (dice >> 8) % most }
     }
 
     /// How many times the usual stops a round has: an event whose sections are all aborted takes
@@ -209,6 +217,8 @@ impl Scenario {
     pub(crate) fn patience(&self) -> u64 {
         match self.plot {
             _ if !self.planned => 5,
+            // The first addition to a metric takes thousands too.
+            _ if self.form == Form::Counters => 8,
             Plot::Stalled => 3,
             Plot::Dead | Plot::Swaps => 2,
             _ => 1,
@@ -236,7 +246,7 @@ impl Scenario {
         let dice = mix(seed ^ mix(u64::from(key) + 1));
         let (die, size) = (dice >> 40, (dice & 0xffff) as usize);
         let (id, len, parts) = match self.form {
-            Form::Words => ((die % 29) as u16, 8 + size % 65, 0),
+            Form::Words | Form::Counters => ((die % 29) as u16, 8 + size % 65, 0),
             Form::Tails => ((die % 29) as u16, 30 + size % 43, 0),
             Form::Varying => ((die % 29) as u16, 24 + size % 49, 0),
             Form::Headers => ((die % 41) as u16, 8 + size % 60, (die >> 8) as usize % 3),

@@ -124,7 +124,7 @@ impl Walker {
     }
 }
 
-fn recover(image: &Arc<dyn Image>, snapshot: bool) -> Result<Session> {
+pub(crate) fn recover(image: &Arc<dyn Image>, snapshot: bool) -> Result<Session> {
     let found = session::find(
         image,
         &Options { snapshot, ..Options::default() },

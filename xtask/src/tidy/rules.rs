@@ -43,7 +43,7 @@ pub(super) const GRAPH: &[(&str, &str)] = &[
     ("proof-book", "proof-rig"),
     ("proof-checks", "proof-rig"),
     ("proof-compare", "proof-rig proof-lab proof-persistence bytes kernel lttng ftrace testkit"),
-    ("proof-crash-step", "proof-rig abi ring bytes image trace ctf session testkit"),
+    ("proof-crash-step", "proof-rig abi ring lastwords bytes image trace ctf session testkit"),
     ("proof-dist", "proof-rig proof-lab"),
     ("proof-exclude", "proof-rig testkit bytes image kernel bpf ftrace"),
     ("proof-ftracetest", "proof-rig lastwords control"),

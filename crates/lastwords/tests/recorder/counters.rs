@@ -1,7 +1,6 @@
 //! Tests of counters and histograms: the numbers in the session's memory are the sums of what
 //! threads, processes and forked children added, also after a kill.
 
-use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -10,62 +9,19 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::common::{child_dir, folder, kill_self, only_session, plain, spawn};
 use lastwords::{Builder, Counter, Histogram, Scope, Session, counter, histogram};
 use lastwords_testkit::checksum::checksum;
-use lastwords_testkit::counters::lows;
+use lastwords_testkit::counters::{self, Numbers};
 use lastwords_testkit::layout::counters as l;
+use lastwords_testkit::put::Order;
 
 fn builder(name: &str, dir: &Path) -> Builder {
     Session::builder(name).dir(dir).channel(plain("main")).counters(8).histograms(2)
 }
 
-/// Buckets (least value, count), sum and count.
-type Read = (Vec<(u64, u64)>, u64, u64);
-
-/// The numbers of a session's tables, as docs/ABI.md describes them.
-#[derive(Debug, Default, PartialEq)]
-struct Found {
-    counters: BTreeMap<String, u64>,
-    histograms: BTreeMap<String, Read>,
-    lost: [u64; 2],
-    /// Entries in use.
-    used: [u32; 2],
-}
-
-fn read(folder: &Path) -> Found {
+/// The numbers of a session's tables, every entry of which has a name.
+fn read(folder: &Path) -> Numbers {
     let file = std::fs::read(folder.join("counters")).expect("the table");
-    let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"));
-    let half = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().expect("four bytes"));
-    let text = |at: usize, kind: u32| {
-        assert_eq!(word(at), checksum(&file[at + l::KIND_AT..at + l::COUNT_AT]), "entry at {at}");
-        assert_eq!(half(at + l::KIND_AT), kind);
-        let text = &file[at + l::TEXT_AT..][..half(at + l::TEXT_LEN_AT) as usize];
-        String::from_utf8(text.to_vec()).expect("a text").replace('\x1f', "|")
-    };
-    let control = |at: usize| l::CONTROL_AT + at;
-    let mut found = Found {
-        lost: [l::LOST_ADDITIONS_AT, l::LOST_VALUES_AT].map(|at| word(control(at))),
-        used: [l::USED_COUNTERS_AT, l::USED_HISTOGRAMS_AT].map(|at| half(control(at))),
-        ..Found::default()
-    };
-    let first = |at: usize| half(l::INFO_AT + at) as usize;
-    for n in 0..found.used[0] as usize {
-        let at = first(l::COUNTERS_OFF_AT) + n * l::ENTRY_LEN;
-        *found.counters.entry(text(at, l::COUNTER)).or_default() += word(at + l::VALUE_AT);
-    }
-    for n in 0..found.used[1] as usize {
-        let at = first(l::HISTOGRAMS_OFF_AT) + n * l::HISTOGRAM_LEN;
-        // Two processes may have entered the same name at the same time.
-        let one = found.histograms.entry(text(at, l::HISTOGRAM)).or_default();
-        for (index, low) in lows().into_iter().enumerate() {
-            let count = word(at + l::BUCKETS_AT + 8 * index);
-            match one.0.iter_mut().find(|bucket| bucket.0 == low) {
-                Some(bucket) => bucket.1 += count,
-                None if count > 0 => one.0.push((low, count)),
-                None => (),
-            }
-        }
-        one.1 = one.1.wrapping_add(word(at + l::VALUE_AT));
-        one.2 += word(at + l::COUNT_AT);
-    }
+    let found = counters::read(&file, Order::Little).expect("sound tables");
+    assert_eq!(found.unnamed, 0);
     found
 }
 
