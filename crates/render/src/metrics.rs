@@ -115,6 +115,9 @@ pub struct Origin<'a> {
     pub uuid: &'a str,
 }
 
+/// Labels that the series themselves have.
+const RESERVED: [&str; 3] = ["session", "uuid", "le"];
+
 /// Name and kind of a metric: a histogram may have the name of a counter.
 type Key<'a> = (&'a str, bool);
 
@@ -122,7 +125,9 @@ type Key<'a> = (&'a str, bool);
 /// has the label `session`, and `uuid` if there are several sessions.
 ///
 /// Names are made valid: other characters become `_`, and a name that another metric has then gets
-/// one more. A label `session`, `uuid` or `le` of the program becomes `exported_session` and so on.
+/// one more. A label `session`, `uuid` or `le` of the program becomes `exported_session` and so on, and
+/// one that begins with `__` becomes `exported__` and so on. Prometheus itself has values as floats, and
+/// rounds those above 2^53.
 ///
 /// ```
 /// use lastwords_render::metrics::{Origin, prometheus};
@@ -188,14 +193,18 @@ fn histogram(
 fn series(origin: &Origin<'_>, has_uuid: bool, labels: &Labels) -> String {
     let mut pairs = vec![("session".to_owned(), origin.session)];
     pairs.extend(has_uuid.then(|| ("uuid".to_owned(), origin.uuid)));
-    let mut used: BTreeSet<String> = ["session", "uuid", "le"].map(str::to_owned).into();
+    let mut used: BTreeSet<String> = RESERVED.map(str::to_owned).into();
     for (key, value) in labels {
         let mut key = valid(key, false);
-        if ["session", "uuid", "le"].contains(&key.as_str()) {
+        if RESERVED.contains(&key.as_str()) {
             key = format!("exported_{key}");
         }
+        // Prometheus reserves names that begin so.
+        let reserved =
+            |key: String| if key.starts_with("__") { format!("exported{key}") } else { key };
+        key = reserved(key);
         while !used.insert(key.clone()) {
-            key.push('_');
+            key = reserved(key + "_");
         }
         pairs.push((key, value));
     }
@@ -220,10 +229,13 @@ fn names<'a>(sessions: &[(Origin<'_>, &'a Metrics)]) -> BTreeMap<Key<'a>, String
     let mut names = BTreeMap::new();
     for key in first.into_iter().chain(then) {
         let mut name = valid(key.0, true);
-        // A histogram has series of further names.
+        // A histogram has series of further names. Clients of Prometheus name the series of a counter
+        // `_total`, whether it ends in that or not.
         let all = |name: &str| {
-            let more = ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}"));
-            [vec![name.to_owned()], if key.1 { more.into() } else { Vec::new() }].concat()
+            let base = if key.1 { name } else { name.strip_suffix("_total").unwrap_or(name) };
+            let ends: &[&str] =
+                if key.1 { &["", "_bucket", "_sum", "_count"] } else { &["", "_total"] };
+            ends.iter().map(|end| format!("{base}{end}")).collect::<Vec<_>>()
         };
         while all(&name).iter().any(|one| used.contains(one)) {
             name.push('_');

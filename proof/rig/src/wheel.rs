@@ -79,6 +79,18 @@ protobuf==7.36.2 \
 ",
 };
 
+/// The parser of Prometheus's own client, which judges what `counters --prometheus` prints. The
+/// tests of `cli` import it from its folder.
+pub const PROMETHEUS_CLIENT: Package = Package {
+    name: "prometheus-client",
+    version: "0.26.0",
+    module: "prometheus_client.parser",
+    requirements: "\
+prometheus-client==0.26.0 \
+--hash=sha256:fa93d06737aa02bacd05794768508bb97d2fbee28cb3bca04eaae92f0ca953d6
+",
+};
+
 /// What judges tables: DuckDB, PyArrow and Polars, for Python 3.11 (Debian 12) and 3.13 (Debian 13).
 pub const TABLES: [Package; 3] = [
     Package {

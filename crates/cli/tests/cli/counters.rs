@@ -5,14 +5,13 @@ use crate::child::{Running, run, wait_for};
 use crate::cores::core_of;
 use crate::support::Place;
 use lastwords::{Memory, Session, counter, histogram};
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The variable that has the child's task.
 const HOW: &str = "LASTWORDS_TEST_COUNTING";
 /// Threads of the child, and rounds of each.
-const THREADS: u64 = 4;
-const ROUNDS: u64 = 1000;
+pub(crate) const THREADS: u64 = 4;
+pub(crate) const ROUNDS: u64 = 1000;
 
 /// Started again with [`HOW`] set, this is the program that counts; else it is nothing.
 #[test]
@@ -46,7 +45,7 @@ fn counting() {
     }
 }
 
-fn start(place: &Place, memory: &str, end: &str) -> Running {
+pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
     let what = format!("{memory} {end} {}", ready.display());
     let running = run(place, "counters::counting", HOW, &what);
@@ -115,74 +114,4 @@ fn an_input_without_counters_says_so() {
     let place = Place::new();
     crate::support::small(&place, "a", 0);
     place.run(&["counters", "a"]).has_status(1).says("no session has counters or histograms");
-}
-
-/// Name, labels and value of a sample.
-type Sample = (String, BTreeMap<String, String>, String);
-
-/// Parses a sample as the page on Prometheus's exposition formats has it.
-fn sample(line: &str) -> Sample {
-    let is_first = |c: char| c.is_ascii_alphabetic() || c == '_' || c == ':';
-    let (name, rest) = line.split_once('{').expect("labels");
-    assert!(name.starts_with(is_first), "{line}");
-    assert!(name.chars().all(|c| is_first(c) || c.is_ascii_digit()), "{line}");
-    let (mut labels, mut rest) = (BTreeMap::new(), rest);
-    while !rest.starts_with('}') {
-        let (key, behind) = rest.split_once("=\"").expect("a label");
-        let is_key = |c: char| c != ':' && (is_first(c) || c.is_ascii_digit());
-        assert!(!key.is_empty() && key.chars().all(is_key), "{line}");
-        let (mut value, mut chars) = (String::new(), behind.char_indices());
-        let end = loop {
-            match chars.next().expect("the end of a value") {
-                (at, '"') => break at,
-                (_, '\\') => value.push(match chars.next().expect("an escape").1 {
-                    'n' => '\n',
-                    other @ ('\\' | '"') => other,
-                    other => panic!("\\{other} in {line}"),
-                }),
-                (_, other) => value.push(other),
-            }
-        };
-        assert!(labels.insert(key.to_owned(), value).is_none(), "{line}");
-        rest = behind[end + 1..].trim_start_matches(',');
-    }
-    (name.to_owned(), labels, rest.strip_prefix("} ").expect("a value").to_owned())
-}
-
-#[test]
-fn the_text_for_prometheus_is_valid() {
-    let place = Place::new();
-    start(&place, "shm", "wait").kill();
-    let text = place.ok(&["counters", "app", "--prometheus"]);
-    let (mut family, mut kinds) = (String::new(), BTreeMap::new());
-    let (mut samples, mut seen) = (Vec::new(), BTreeSet::new());
-    for line in text.lines() {
-        if let Some(words) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = words.split_once(' ').expect("a type");
-            name.clone_into(&mut family);
-            assert!(kinds.insert(family.clone(), kind.to_owned()).is_none(), "{line}");
-            continue;
-        }
-        let (name, labels, value) = sample(line);
-        let ends: &[&str] = match kinds[&family].as_str() {
-            "histogram" => &["_bucket", "_sum", "_count"],
-            _ => &[""],
-        };
-        assert!(ends.iter().any(|end| name == format!("{family}{end}")), "{line}");
-        assert!(seen.insert((name.clone(), labels.clone())), "twice: {line}");
-        assert_eq!(labels["session"], "app");
-        samples.push((name, labels, value));
-    }
-    let find = |name: &str| samples.iter().find(|sample| sample.0 == name).expect("a sample");
-    assert_eq!(find("http_requests").1["path"], "/a\\\"b\n");
-    assert_eq!(find("http_requests").2, "4000");
-    assert_eq!((&*find("latency_ns_sum").2, &*find("latency_ns_count").2), ("1998000", "4000"));
-    // Each bucket has the values up to its bound.
-    let buckets: Vec<_> = samples.iter().filter(|one| one.0 == "latency_ns_bucket").collect();
-    let (last, others) = buckets.split_last().expect("buckets");
-    assert_eq!((&*last.1["le"], &*last.2), ("+Inf", "4000"));
-    for (_, labels, value) in others {
-        let bound: u64 = labels["le"].parse().expect("a number");
-        assert_eq!(value, &(THREADS * (bound + 1).min(ROUNDS)).to_string());
-    }
 }

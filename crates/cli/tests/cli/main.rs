@@ -50,6 +50,7 @@ mod parts;
 mod persistent;
 mod pipes;
 mod pods;
+mod prometheus;
 mod pstore;
 mod record;
 mod record_buffers;
