@@ -138,9 +138,11 @@ impl Format {
         }
     }
 
-    /// Returns the words for all formats, for a line of help.
+    /// Returns the words for the formats of traces, for a line of help.
     pub(crate) fn words() -> String {
-        format!("As {}", words(Self::value_variants()))
+        let all = Self::value_variants().iter().copied();
+        let of_traces = |format: &Self| Family::ALL.iter().any(|f| f.formats().contains(format));
+        format!("As {}", words(&all.filter(of_traces).collect::<Vec<_>>()))
     }
 
     /// Returns the help for the option that names a format.
