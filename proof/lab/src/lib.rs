@@ -40,6 +40,7 @@ mod live;
 mod lttng;
 mod nvdimm;
 mod packages;
+mod perf;
 mod pstore;
 mod qemu;
 pub mod reboot;
@@ -187,6 +188,7 @@ const OTHERS: &[Other] = &[
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
     Other { name: bpf::NAME, what: bpf::WHAT, run: bpf::run },
     Other { name: pstore::NAME, what: pstore::WHAT, run: pstore::run },
+    Other { name: perf::NAME, what: perf::WHAT, run: perf::run },
     Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },
     Other { name: confined::SYSTEMD, what: confined::OF_SYSTEMD, run: confined::systemd },
     Other { name: watch_guest::NAME, what: watch_guest::WHAT, run: watch_guest::run },

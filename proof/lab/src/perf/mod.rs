@@ -1,0 +1,99 @@
+//! The buffers of `perf record` out of the dump of a guest: one recording reads its buffers, stops,
+//! and is there until the panic; another one overwrites its oldest records. A trace instance has the
+//! same events of the scheduler.
+
+mod judge;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+
+use super::compare::{Ours, Rows};
+use super::dump::Dump;
+use super::qemu::Config;
+use super::{Arch, DISK_MODULES, PANIC, QEMU_MODULES, Setup, boot, dump, guest_base};
+
+/// The name of the scenario, and what it does.
+pub(super) const NAME: &str = "perf";
+pub(super) const WHAT: &str = "buffers of `perf record` until the panic, beside ftrace's own trace of the same events; the host's perf reads them";
+
+const CPUS: u32 = 2;
+/// The dumps: with all pages, and without those that makedumpfile leaves out.
+const FORMATS: &[&str] = &["elf", "d31-zlib"];
+/// The suite of the guest's perf.
+const PERF: &str = "bookworm";
+
+/// Runs it on one kernel.
+pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
+    let Setup { store, kernel, lastwords, folder, .. } = *setup;
+    let modules = [DISK_MODULES, QEMU_MODULES].concat();
+    let init = include_bytes!("../guest/perf.sh");
+    let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, init, &modules)?;
+    archive.folder("lib");
+    archive.folder("lib64");
+    for (name, file) in store.program("linux-perf", PERF, "usr/bin/perf")?.files()? {
+        archive.copy(&name, &file)?;
+    }
+    let initramfs = folder.join("initramfs");
+    std::fs::write(&initramfs, archive.finish())
+        .with_context(|| initramfs.display().to_string())?;
+    let qemu = super::qemu(store, Arch::Amd64)?;
+    let config = Config {
+        arguments: "loglevel=4 panic=0 no_timer_check lab.scenario=perf",
+        memory: 1024,
+        cpus: CPUS,
+        ..Config::new(Arch::Amd64, &qemu, [&kernel.image, &initramfs, folder])
+    };
+    let mut guest = boot(&config, "LAB-TRUTH-DONE")?;
+    guest.wait_for("end Kernel panic", PANIC)?;
+    guest.qmp("stop", json!({}))?;
+    let formats = FORMATS.iter().map(|name| dump::find(name)).collect::<Result<Vec<_>>>()?;
+    let dumps = dump::make(&mut guest, store, &formats, folder)?;
+    let console = guest.console().replace('\r', "");
+    guest.quit()?;
+    let pids = pids(&console)?;
+    let ours = Ours { program: lastwords };
+    for dump in &dumps {
+        if let Err(error) = judge_dump(rows, &ours, dump, pids, folder) {
+            rows.row(false, dump.format, &format!("{error:#}"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the numbers of the two recordings' processes: of the one that stopped reading, and of the
+/// one in overwrite mode.
+fn pids(console: &str) -> Result<[u32; 2]> {
+    let line = console.lines().find_map(|line| line.strip_prefix("PERF kept "));
+    let (kept, over) =
+        line.and_then(|line| line.split_once(" over ")).context("no line of truth")?;
+    Ok([kept.parse()?, over.parse()?])
+}
+
+/// Writes the buffers in a dump as files, and compares what perf prints of them.
+fn judge_dump(
+    rows: &mut Rows,
+    ours: &Ours<'_>,
+    dump: &Dump,
+    pids: [u32; 2],
+    folder: &Path,
+) -> Result<()> {
+    let format = dump.format;
+    let truth = ours.run("report", dump, &["-s", "truth", "--no-pager"])?;
+    let truth = judge::truth(&String::from_utf8_lossy(&truth));
+    ensure!(truth.len() == CPUS as usize, "ftrace has events of {} CPUs", truth.len());
+    let to = folder.join(format!("data-{format}"));
+    let to = to.to_str().context("the path of a folder")?;
+    // Nothing is lost, but what is overwritten.
+    ours.run("recover", dump, &["--to", "perf-data", "--strict", "-o", to])?;
+    for (pid, mode) in pids.into_iter().zip(["kept", "overwritten"]) {
+        let file = Path::new(to).join(format!("perf-{pid}.data"));
+        let printed = judge::Printed::of(&file)?;
+        judge::judge(rows, &format!("{format} {mode}"), &truth, &printed, pid);
+        if mode == "kept" {
+            judge::judge_clock(rows, &format!("{format} {mode}"), &printed);
+        }
+    }
+    Ok(())
+}
