@@ -1,7 +1,7 @@
 //! Prints the account of each trace on stderr: what was found and what was lost. The form is the
 //! same for all kinds of traces. For a session, the recorded end is printed too.
 
-use crate::table::plain;
+use crate::table::{plain, quoted};
 use crate::traces::Traces;
 use crate::verbs::counters;
 use crate::{ended, say};
@@ -94,27 +94,26 @@ pub(crate) fn write_with_end(
         writeln!(text, "{}: end unknown: {}", plain(&account.name), plain(why))?;
     }
     account.write(LIMIT, text)?;
-    write_counted(&account.name, &found.session.info().metrics, text)?;
+    let path = trace.origin.path.display().to_string();
+    write_counted(&account.name, &path, &found.session.info().metrics, text)?;
     let Some(verdict) = traces.named_verdict(trace) else { return Ok(()) };
     write_dated_verdict(&verdict, trace.unrelated_clock().is_none(), text)
 }
 
-/// Writes the counters and histograms of a session, the first of each if there are many.
-fn write_counted(name: &str, metrics: &Metrics, text: &mut Vec<u8>) -> io::Result<()> {
+/// Writes what counts of the session at `path` there are, and the first of each kind.
+fn write_counted(name: &str, path: &str, metrics: &Metrics, text: &mut Vec<u8>) -> io::Result<()> {
+    let Some(what) = counters::words(metrics) else { return Ok(()) };
+    writeln!(text, "{}: {what}: lastwords counters {}", plain(name), quoted(path))?;
     let first = Metrics {
         counters: metrics.counters.iter().take(LIMIT).cloned().collect(),
         histograms: metrics.histograms.iter().take(LIMIT).cloned().collect(),
         ..Metrics::default()
     };
-    if first.is_empty() {
-        return Ok(());
-    }
-    writeln!(text, "{}: counters and histograms:", plain(name))?;
     text.extend(counters::text(&first, 2).bytes());
     let of = |metrics: &Metrics| metrics.counters.len().saturating_add(metrics.histograms.len());
     match of(metrics).saturating_sub(of(&first)) {
         0 => Ok(()),
-        more => writeln!(text, "  and {more} more, which `lastwords counters` prints"),
+        more => writeln!(text, "  and {more} more"),
     }
 }
 
@@ -197,15 +196,16 @@ mod tests {
         let text = |counters: usize| {
             let counters = (0..counters).map(named).collect();
             let mut text = Vec::new();
-            write_counted("app", &Metrics { counters, ..Metrics::default() }, &mut text).unwrap();
+            write_counted("app", "/a b", &Metrics { counters, ..Metrics::default() }, &mut text)
+                .unwrap();
             String::from_utf8(text).unwrap()
         };
         assert_eq!(text(0), "");
         let all = text(LIMIT);
-        assert!(all.starts_with("app: counters and histograms:\n"), "{all}");
+        assert!(all.starts_with("app: 20 counters: lastwords counters '/a b'\n"), "{all}");
         assert!(all.contains("c19") && all.contains(" 7019\n") && !all.contains("more"), "{all}");
         let first = text(LIMIT + 3);
-        assert!(first.ends_with("  and 3 more, which `lastwords counters` prints\n"), "{first}");
+        assert!(first.ends_with("  and 3 more\n"), "{first}");
         assert!(!first.contains("c20"), "{first}");
     }
 }

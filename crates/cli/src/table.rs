@@ -62,6 +62,16 @@ fn is_number(cell: &str) -> bool {
     cell == "-" || (!cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
 }
 
+/// Returns a path as a shell takes it.
+pub(crate) fn quoted(path: &str) -> String {
+    let path = plain(path);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    match path.chars().all(is_plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', "'\\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,14 +2,14 @@
 //! (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4). docs/JSON.md describes the
 //! data.
 
-use lastwords_trace::metrics::{Counter, Histogram, Labels, Metrics};
-use serde::{Serialize, Serializer};
+use lastwords_trace::metrics::{Bucket, Counter, Histogram, Labels, Metrics};
+use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// The counters and histograms of a session, as data.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Counters, by name and labels.
     pub counters: Vec<CounterReport>,
@@ -24,7 +24,7 @@ pub struct Report {
 }
 
 /// A counter.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CounterReport {
     /// Its name.
     pub name: String,
@@ -35,7 +35,7 @@ pub struct CounterReport {
 }
 
 /// A histogram.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HistogramReport {
     /// Its name.
     pub name: String,
@@ -52,7 +52,7 @@ pub struct HistogramReport {
 }
 
 /// A bucket.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BucketReport {
     /// Its least value.
     pub low: u64,
@@ -72,11 +72,7 @@ impl Report {
             labels: labels(&one.labels),
             value: one.value,
         };
-        let bucket = |one: &lastwords_trace::metrics::Bucket| BucketReport {
-            low: one.low,
-            high: one.high,
-            count: one.count,
-        };
+        let bucket = |one: &Bucket| BucketReport { low: one.low, high: one.high, count: one.count };
         let histogram = |one: &Histogram| HistogramReport {
             name: one.name.clone(),
             labels: labels(&one.labels),
@@ -91,6 +87,32 @@ impl Report {
             unknown: metrics.unknown,
             lost_additions: metrics.lost_additions,
             lost_values: metrics.lost_values,
+        }
+    }
+}
+
+impl From<Report> for Metrics {
+    fn from(report: Report) -> Self {
+        let labels = |labels: BTreeMap<String, String>| labels.into_iter().collect();
+        let counter = |one: CounterReport| Counter {
+            name: one.name,
+            labels: labels(one.labels),
+            value: one.value,
+        };
+        let bucket = |one: BucketReport| Bucket { low: one.low, high: one.high, count: one.count };
+        let histogram = |one: HistogramReport| Histogram {
+            name: one.name,
+            labels: labels(one.labels),
+            buckets: one.buckets.into_iter().map(bucket).collect(),
+            sum: one.sum,
+            in_flight: one.in_flight,
+        };
+        Self {
+            counters: report.counters.into_iter().map(counter).collect(),
+            histograms: report.histograms.into_iter().map(histogram).collect(),
+            unknown: report.unknown,
+            lost_additions: report.lost_additions,
+            lost_values: report.lost_values,
         }
     }
 }
@@ -259,7 +281,6 @@ fn valid(name: &str, is_metric: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lastwords_trace::metrics::Bucket;
 
     #[test]
     fn names_and_labels_are_valid_and_differ() {

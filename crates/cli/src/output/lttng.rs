@@ -73,6 +73,7 @@ pub(super) fn write(
             bytes,
             losses: Losses::from_accounts(&accounts),
             merged: Vec::new(),
+            counters: None,
             faults: 0,
         };
         job.add_line(line, done);

@@ -19,6 +19,7 @@ use crate::select::Events;
 use crate::table::plain;
 use crate::text::KERNEL_TEXT;
 use crate::traces::Traces;
+use crate::verbs::counters;
 use anyhow::{Context, bail};
 use clap::ValueEnum as _;
 use lastwords_ctf::Version;
@@ -388,6 +389,38 @@ impl Job<'_> {
     /// Prints the accounts of traces that were written.
     fn account(&self, traces: &Traces, accounts: &[Account<'_>], done: &mut Done) {
         done.losses.add(&account::print(traces, accounts, self.json));
+        for (trace, account) in traces.all.iter().zip(accounts) {
+            if let Err(error) = self.keep_counters(trace, account, done) {
+                say::error(error);
+                done.failed = true;
+            }
+        }
+    }
+
+    /// Writes the counters and histograms of a session next to the folder of CTF that was written
+    /// last. Reports that other outputs do not have them.
+    fn keep_counters(
+        &self,
+        trace: &Trace,
+        account: &Account<'_>,
+        done: &mut Done,
+    ) -> anyhow::Result<()> {
+        let words = trace.session().and_then(|one| counters::words(&one.session.info().metrics));
+        let Some((what, line)) = words.zip(done.lines.last_mut()) else { return Ok(()) };
+        if !line.path.is_dir() {
+            say::note(format_args!(
+                "{}: {what} of session {} are not in it: `lastwords counters` prints them, `recover --to ctf` keeps them",
+                plain(&line.path.to_string_lossy()),
+                plain(&account.name)
+            ));
+            return Ok(());
+        }
+        let path = counters::kept_at(&line.path);
+        self.make_room(&path)?;
+        let mut file = create_file(&path)?;
+        counters::keep(trace, account, &mut file).with_context(|| path.display().to_string())?;
+        line.counters = Some(path);
+        Ok(())
     }
 
     /// Ends a job: prints the JSON report if it was asked for.
@@ -414,6 +447,9 @@ pub(crate) struct Line {
     /// The sum of the losses in the accounts of its traces.
     #[serde(flatten)]
     pub(crate) losses: Losses,
+    /// The file with the session's counters and histograms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) counters: Option<PathBuf>,
     /// The other traces in the same file, merged by time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) merged: Vec<Merged>,

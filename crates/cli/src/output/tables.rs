@@ -119,6 +119,7 @@ pub(crate) fn add(set: &DataSet, crash: &Crash, traces: &Traces) -> anyhow::Resu
         bytes: added.bytes,
         losses: added.losses,
         merged: Vec::new(),
+        counters: None,
         faults: added.faults,
     })
 }

@@ -299,6 +299,7 @@ impl<'t> Writing<'_, 't> {
             bytes: totals.bytes,
             losses: Losses::from_accounts(&accounts),
             merged,
+            counters: None,
             faults: notes.unreadable,
         };
         (line, accounts)

@@ -90,7 +90,10 @@ fn a_killed_program_leaves_its_counters() {
     assert!(latency.contains(" 4000 ") && latency.contains(" 480..511 "), "{latency}");
     assert!(latency.ends_with(" 960..1023"), "{latency}");
     let reported = place.run(&["report", "app"]);
-    reported.says("app: counters and histograms:").says(" 1998000\n").says(" 4000 ");
+    reported
+        .says("app: 2 counters and 1 histogram: lastwords counters ")
+        .says(" 1998000\n")
+        .says(" 4000 ");
     let inspected = place.ok(&["inspect", "app"]);
     assert!(inspected.contains("latency_ns") && inspected.contains("http.requests{"));
     let data = place.json(&["inspect", "app", "--json"]);
@@ -114,4 +117,54 @@ fn an_input_without_counters_says_so() {
     let place = Place::new();
     crate::support::small(&place, "a", 0);
     place.run(&["counters", "a"]).has_status(1).says("no session has counters or histograms");
+}
+
+/// A user who looks elsewhere finds them: reports name the command, outputs without them say so, and
+/// a folder of CTF keeps them.
+#[test]
+fn reports_name_the_counters_and_recovered_folders_keep_them() {
+    let place = Place::new();
+    start(&place, "shm", "wait").kill();
+    let data = place.json(&["why", "app", "--json"]);
+    let why = &data["inputs"][0];
+    assert_eq!(why["metrics"]["counters"][0]["value"], 1_998_000);
+    let next = why["next"].as_array().expect("commands");
+    assert!(next.iter().any(|next| {
+        next["command"].as_str().is_some_and(|command| command.starts_with("lastwords counters /"))
+    }));
+    place
+        .run(&["report", "app"])
+        .has_status(0)
+        .says("2 counters and 1 histogram: lastwords counters ");
+
+    let out = place.at("app.jsonl");
+    let out = out.to_str().expect("a name");
+    place
+        .run(&["convert", "app", "-o", out])
+        .has_status(0)
+        .says("are not in it: `lastwords counters`");
+
+    for (args, folder) in [
+        (&["recover", "app", "-o"][..], "recovered"),
+        (&["convert", "app", "--to", "ctf2", "-o"][..], "converted"),
+    ] {
+        let path = place.at(folder);
+        let path = path.to_str().expect("a name");
+        place.ok(&[args, &[path]].concat());
+        assert_counted(&place, path);
+        // The session is not needed, and the folder is still one of CTF that others read.
+        place.ok(&["report", path]);
+        assert!(place.run(&[args, &[path]].concat()).status != 0, "it is there already");
+        place.ok(&[args, &[path, "--force"]].concat());
+        assert_counted(&place, path);
+    }
+    let session = place.ok(&["counters", "app", "--prometheus"]);
+    let recovered = place.at("recovered");
+    let recovered = recovered.to_str().expect("a name");
+    assert_eq!(place.ok(&["counters", recovered, "--prometheus"]), session);
+    // A file that is not whole is an error.
+    let kept = place.at("recovered/app.counters.json");
+    let whole = std::fs::read(&kept).expect("a file");
+    std::fs::write(&kept, &whole[..whole.len() / 2]).expect("a file");
+    place.run(&["counters", recovered]).has_status(1).says("app.counters.json");
 }

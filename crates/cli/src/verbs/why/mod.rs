@@ -8,7 +8,7 @@ use crate::input::{Input, Search};
 use crate::outside;
 use crate::say;
 use crate::select::expression;
-use crate::table::plain;
+use crate::table::quoted;
 use crate::traces::Traces;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
@@ -20,6 +20,7 @@ use lastwords_open::{
 };
 use lastwords_render::Totals;
 use lastwords_render::evidence::SpanReport;
+use lastwords_render::metrics::Report;
 use lastwords_render::text::{self, Style, Zone};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -75,7 +76,7 @@ pub(crate) struct Args {
 
 /// All that is printed.
 #[derive(Serialize)]
-struct Report {
+struct Page {
     schema: &'static str,
     inputs: Vec<Why>,
 }
@@ -101,6 +102,8 @@ struct Why {
     last_error: Option<Line>,
     last_events: Vec<Line>,
     open_spans: Vec<SpanReport>,
+    /// Counters and histograms of a session.
+    metrics: Option<Report>,
     #[serde(flatten)]
     losses: Losses,
     /// The losses in words.
@@ -173,7 +176,7 @@ fn explain(args: &Args, traces: &Traces, outside: &Outside) -> anyhow::Result<Ou
         inputs.iter_mut().for_each(shown);
     }
     if args.json {
-        say::json(&Report { schema: SCHEMA, inputs }, false)?;
+        say::json(&Page { schema: SCHEMA, inputs }, false)?;
     } else {
         page::print(&inputs);
     }
@@ -191,7 +194,11 @@ fn of_session(traces: &Traces, trace: &Trace, outside: &Outside, events: u64) ->
         (None, [only]) => Some(only.pid),
         (None, _) => None,
     };
-    let next = next_of_session(&verdict, &path, pid);
+    let mut next = next_of_session(&verdict, &path, pid);
+    if !info.metrics.is_empty() {
+        let command = format!("lastwords counters {}", quoted(&path));
+        next.push(Next { command, shows: "its counters and histograms" });
+    }
     let own = std::slice::from_ref(trace);
     let account = account(trace);
     Some(Why {
@@ -208,6 +215,7 @@ fn of_session(traces: &Traces, trace: &Trace, outside: &Outside, events: u64) ->
         losses: Losses::from_accounts([&account]),
         lost: account.words(),
         open_spans: account.spans,
+        metrics: Some(Report::new(&info.metrics)),
         verdict,
         next,
     })
@@ -255,6 +263,7 @@ fn of_others(origin: &Arc<Origin>, traces: &[&Trace], outside: &Outside, events:
         last_error: first.filter(|_| machine.is_none()).and_then(last_error),
         last_events: first.map(|first| last_events(first, events)).unwrap_or_default(),
         open_spans: Vec::new(),
+        metrics: None,
         lost: losses.words(),
         losses,
         next: next_of_kernel(is_kernel, &path),
@@ -382,14 +391,4 @@ fn next_of_kernel(is_kernel: bool, path: &str) -> Vec<Next> {
         Next { command: format!("lastwords report {path}{log} --last 50"), shows },
         Next { command: format!("lastwords view {path}"), shows: "the page" },
     ]
-}
-
-/// Returns a path as a shell takes it.
-fn quoted(path: &str) -> String {
-    let path = plain(path);
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
-    match path.chars().all(is_plain) {
-        true => path,
-        false => format!("'{}'", path.replace('\'', "'\\''")),
-    }
 }
