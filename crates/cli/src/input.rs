@@ -204,7 +204,6 @@ impl Input {
     ///
     /// # Errors
     /// No input is a dump of a kernel.
-    #[cfg(any(feature = "bpf", feature = "perf"))]
     pub(crate) fn kernels(&self) -> anyhow::Result<(Vec<open::DumpedKernel>, Vec<open::Failure>)> {
         let spinner = Spinner::new();
         let watch = |progress: lastwords_image::Progress<'_>| spinner.show(progress);

@@ -13,6 +13,7 @@ mod debuginfod;
 mod ended;
 mod exit;
 mod help;
+mod histograms;
 mod input;
 mod kernel_log;
 mod kernels;

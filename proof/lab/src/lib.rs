@@ -31,6 +31,7 @@ mod confined;
 mod coredumpd;
 mod dump;
 mod hist;
+mod hist_dump;
 mod hotplug;
 mod initramfs;
 mod installed;
@@ -185,6 +186,7 @@ const OTHERS: &[Other] = &[
     Other { name: record::NAME, what: record::WHAT, run: record::run },
     Other { name: choice::NAME, what: choice::WHAT, run: choice::run },
     Other { name: hist::NAME, what: hist::WHAT, run: hist::run },
+    Other { name: hist_dump::NAME, what: hist_dump::WHAT, run: hist_dump::run },
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
     Other { name: bpf::NAME, what: bpf::WHAT, run: bpf::run },
     Other { name: pstore::NAME, what: pstore::WHAT, run: pstore::run },

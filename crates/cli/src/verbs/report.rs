@@ -1,6 +1,5 @@
 //! Implements `lastwords report`: prints events as text on stdout and the account on stderr.
 
-#[cfg(any(feature = "bpf", feature = "perf"))]
 mod dumped;
 mod follow;
 mod kernel_text;
@@ -124,6 +123,14 @@ pub(crate) struct Args {
     #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
     perf: bool,
 
+    /// Print the histograms of a kernel that its triggers made
+    ///
+    /// These are the triggers `hist:keys=…` of all events and instances, with the text that the
+    /// kernel's files `hist` had. Rows that the trigger sorts as equal are in the order of the
+    /// kernel's table. What a dump lacks is `unknown`.
+    #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    histograms: bool,
+
     /// Print what pstore (ramoops) has kept in a memory
     ///
     /// These are the records of panics and oopses, the console, and messages of programs. A file
@@ -131,7 +138,7 @@ pub(crate) struct Args {
     #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
     pstore: bool,
 
-    /// Print data instead of text, with --bpf, --perf or --pstore
+    /// Print data instead of text, with --bpf, --perf and others
     #[arg(long, requires = "part")]
     json: bool,
 
@@ -188,6 +195,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     #[cfg(feature = "perf")]
     if args.perf {
         return dumped::run::<lastwords_perf::Perf>(args, &args.input.kernels()?);
+    }
+    if args.histograms {
+        return dumped::run::<lastwords_ftrace::memory::Histograms>(args, &args.input.kernels()?);
     }
     if args.pstore {
         return pstore::run(args);

@@ -24,6 +24,7 @@ fn usage_errors_are_2_and_on_stderr() {
         &["report", "x", "--json"],
         &["report", "x", "--bpf", "--grep", "y"],
         &["report", "x", "--perf", "--bpf"],
+        &["report", "x", "--bpf", "--histograms"],
     ] {
         let ran = place.run(args);
         ran.has_status(2);

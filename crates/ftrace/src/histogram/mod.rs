@@ -3,14 +3,18 @@
 //!
 //! A trigger `hist:keys=…` counts the occurrences of its event by key. The file has the text of
 //! each of its event's histograms, with the trigger, one row for each key, and totals. [`parse`]
-//! reads such a text back.
+//! reads such a text back; a [`Histogram`] is displayed as the kernel's text.
 //!
 //! The text is not unambiguous: a key that is a text of another program is printed as it is, and
 //! may look like more keys or like a row. The keys are therefore divided by the names that the
 //! trigger has, and [`Histogram::is_whole`] compares what was read with the kernel's totals.
 
 mod row;
+mod write;
 
+pub(crate) use write::PERCENT;
+
+use crate::UNKNOWN;
 use std::fmt;
 
 /// Before the names that a file of several histograms has. The kernel's text does not say which
@@ -90,6 +94,8 @@ pub enum Key {
     },
     /// A stack, the innermost function first.
     Stack(Vec<String>),
+    /// A dump lacks it.
+    Unknown,
 }
 
 /// A value of a row.
@@ -99,6 +105,8 @@ pub enum Value {
     Number(u64),
     /// What the kernel makes of a sum: a part of the total (`.percent`), or a bar (`.graph`).
     Text(String),
+    /// A dump lacks it.
+    Unknown,
 }
 
 /// Why a text is none of histograms.

@@ -4,13 +4,13 @@ use super::{Key, Row, Value};
 
 /// The keys and values of a trigger, each with its modifier.
 pub(super) struct Form {
-    keys: Vec<Part>,
-    values: Vec<Part>,
+    pub(super) keys: Vec<Part>,
+    pub(super) values: Vec<Part>,
 }
 
 /// A key or value.
-struct Part {
-    name: String,
+pub(super) struct Part {
+    pub(super) name: String,
     modifier: Option<String>,
 }
 
@@ -29,11 +29,11 @@ impl Part {
         }
     }
 
-    fn is(&self, modifier: &str) -> bool {
+    pub(super) fn is(&self, modifier: &str) -> bool {
         self.modifier.as_deref().is_some_and(|own| own.split('=').next() == Some(modifier))
     }
 
-    fn is_stack(&self) -> bool {
+    pub(super) fn is_stack(&self) -> bool {
         self.is("stacktrace") || ["stacktrace", "common_stacktrace"].contains(&self.name.as_str())
     }
 }

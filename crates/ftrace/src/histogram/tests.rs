@@ -157,3 +157,75 @@ fn what_is_no_histogram_is_refused() {
     }
     assert_eq!(parse("").unwrap(), []);
 }
+
+#[test]
+fn a_text_that_was_read_is_displayed_as_it_was() {
+    let pad = |text: &str, width: usize| format!("{text:<width$}");
+    for (keys, values, row) in [
+        ("pid", "hitcount", "{ pid:       1234 } hitcount:          3\n".to_owned()),
+        (
+            "sig,addr.hex",
+            "hitcount,addr.hex",
+            "{ sig:          9, addr: ffff8880 } hitcount:          3  addr:         b0\n".to_owned(),
+        ),
+        (
+            "id.syscall,common_pid.execname",
+            "hitcount",
+            format!(
+                "{{ id: {}[257], common_pid: {}[        17] }} hitcount:          1\n",
+                pad("sys_openat", 30),
+                pad("dd", 16)
+            ),
+        ),
+        (
+            "ip.sym,to.sym-offset",
+            "hitcount",
+            format!(
+                "{{ ip: [ffffffff81a2b3c4] {}, to: [ffffffff81a2b3c4] {} }} hitcount:          1\n",
+                pad("vfs_read", 45),
+                pad("vfs_read+0x14/0x80 [some]", 55)
+            ),
+        ),
+        (
+            "len.log2,size.buckets=100",
+            "hitcount",
+            "{ len: ~ 2^6 , size: ~ 200-299 } hitcount:          1\n".to_owned(),
+        ),
+        (
+            "filename",
+            "hitcount,len.percent,len.graph",
+            format!(
+                "{{ filename: {} }} hitcount:          1  len (%):  12.34  len: {}\n",
+                pad("/t/n1", 50),
+                pad("##", 20)
+            ),
+        ),
+        ("fd", "count", "{ fd:          1 }  count:      82920\n".to_owned()),
+        (
+            "common_stacktrace,pid",
+            "hitcount",
+            "{ common_stacktrace:\n         vfs_read+0x1/0x2\n, pid:          5} hitcount:          1\n"
+                .to_owned(),
+        ),
+        (
+            "pid:ts0=common_timestamp",
+            "hitcount",
+            "{ pid:          5 } hitcount:          1\n\tmax:         27  comm: sh\n".to_owned(),
+        ),
+    ] {
+        let trigger = format!("hist:keys={keys}:vals={values}:sort=hitcount:size=2048 if pid > 1");
+        let text = text(&trigger, &row, (3, 1, 2));
+        let [histogram] = &parse(&text).unwrap()[..] else { panic!("{text}") };
+        assert_eq!(histogram.to_string(), text);
+    }
+    let unknown = Histogram {
+        trigger: "hist:keys=pid:vals=hitcount:sort=hitcount:size=128".to_owned(),
+        rows: vec![Row {
+            keys: vec![("pid".to_owned(), Key::Unknown)],
+            values: vec![("hitcount".to_owned(), Value::Unknown)],
+            more: Vec::new(),
+        }],
+        ..Histogram::default()
+    };
+    assert!(unknown.to_string().contains("{ pid:    unknown } hitcount:    unknown\n"));
+}

@@ -82,7 +82,7 @@ pub(super) fn read(
 
 /// Addresses of the trace arrays, the top level first. The list of instances may end early; then
 /// false is returned too.
-fn addresses(
+pub(super) fn addresses(
     kernel: &Kernel,
     top: u64,
     evidence: &mut Evidence,

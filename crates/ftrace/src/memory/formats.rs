@@ -217,6 +217,25 @@ fn probed_event(kernel: &Kernel, call: &Object<'_>) -> Result<String, Error> {
     Ok(format!("{}.{}", probe.text("event_system")?, probe.text("event_name")?))
 }
 
+/// Names of all system calls that have events, by number.
+///
+/// # Errors
+/// The list of events cannot be read to its end.
+pub(super) fn system_calls(kernel: &Kernel) -> Result<BTreeMap<u64, String>, Error> {
+    let mut names = BTreeMap::new();
+    for call in kernel.list(kernel.symbol("ftrace_events")?, "trace_event_call", "list")? {
+        let call = call?;
+        if call.pointer("class")?.address("get_fields")? == 0 {
+            continue;
+        }
+        let metadata = kernel.object("syscall_metadata", call.address("data")?)?;
+        let name = metadata.text("name")?;
+        not_empty(&name, "name", &call)?;
+        names.insert(metadata.u64("syscall_nr")?, name);
+    }
+    Ok(names)
+}
+
 /// Address of the list of a call's fields. Only the class of system call entries has a function for
 /// the list.
 fn own_fields(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>) -> Result<u64, Error> {

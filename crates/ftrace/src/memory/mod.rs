@@ -10,6 +10,7 @@ mod chain;
 mod columns;
 mod compiled;
 mod formats;
+mod histograms;
 mod lists;
 mod loose;
 mod lost;
@@ -20,6 +21,7 @@ mod printk;
 mod ring;
 mod search;
 
+pub use histograms::{Histograms, count_histograms, histograms};
 pub use loose::carve;
 
 use std::collections::BTreeMap;

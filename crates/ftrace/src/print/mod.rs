@@ -8,7 +8,7 @@
 mod arith;
 mod array;
 mod binary;
-mod bytes;
+pub(crate) mod bytes;
 mod compile;
 mod directive;
 mod drivers;

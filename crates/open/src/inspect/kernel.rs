@@ -50,6 +50,9 @@ pub struct Report<'a> {
     #[cfg(feature = "bpf")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpf: Option<Bpf>,
+    /// The number of histograms that triggers made, if the input is a memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histograms: Option<usize>,
     /// Remarks.
     pub notes: Vec<String>,
 }
@@ -68,9 +71,19 @@ pub struct Bpf {
 #[cfg(feature = "bpf")]
 fn bpf(kernel: &lastwords_kernel::Kernel, notes: &mut Vec<String>) -> Bpf {
     let lastwords_bpf::Bpf { programs, maps, evidence, .. } = lastwords_bpf::Bpf::read(kernel);
-    let gaps = evidence.gaps.into_iter();
-    notes.extend(gaps.map(|gap| format!("{}: {}", gap.cause.word(), gap.place)));
+    notes.extend(evidence.gaps.into_iter().map(remark));
     Bpf { programs, maps }
+}
+
+/// Counts the histograms of a kernel, and adds remarks on those that are missing.
+fn histograms(kernel: &lastwords_kernel::Kernel, notes: &mut Vec<String>) -> usize {
+    let (count, gaps) = lastwords_ftrace::memory::count_histograms(kernel);
+    notes.extend(gaps.into_iter().map(remark));
+    count
+}
+
+fn remark(gap: lastwords_trace::evidence::Gap) -> String {
+    format!("{}: {}", gap.cause.word(), gap.place)
 }
 
 /// One trace array. The top level has no name.
@@ -136,6 +149,7 @@ pub(super) fn of<'a>(
     Report {
         #[cfg(feature = "bpf")]
         bpf: kernel.map(|kernel| bpf(kernel, &mut notes)),
+        histograms: kernel.map(|kernel| histograms(kernel, &mut notes)),
         from: origin.path.clone(),
         kind: origin.kind.words(),
         has_memory: kernel.is_some(),

@@ -41,6 +41,10 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
     writeln!(out, "  there are  {}", there.join(", "))?;
     #[cfg(feature = "bpf")]
     write_bpf(report, verbose, out)?;
+    if let Some(number) = report.histograms.filter(|number| *number > 0) {
+        let number = count(number as u64, "histogram");
+        writeln!(out, "  triggers   {number}: report --histograms")?;
+    }
     for instance in &report.instances {
         write_instance(instance, verbose, out)?;
     }

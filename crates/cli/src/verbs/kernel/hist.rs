@@ -1,8 +1,7 @@
 //! Implements `kernel hist`: the histograms of an instance of the kernel's tracer, or of a file.
 
-mod json;
-
 use crate::exit::Outcome;
+use crate::histograms::{One, safe};
 use crate::say;
 use crate::stop::Stop;
 use anyhow::{Context, bail, ensure};
@@ -10,6 +9,17 @@ use lastwords_ftrace::histogram::{self, Histogram};
 use lastwords_render::missing::count;
 use std::path::Path;
 use std::time::Duration;
+
+/// The name of the layout (docs/JSON.md).
+const SCHEMA: &str = "lastwords.histograms.v1";
+
+/// All histograms of an instance or file.
+#[derive(serde::Serialize)]
+struct Histograms<'a> {
+    schema: &'static str,
+    source: &'a str,
+    histograms: Vec<One>,
+}
 
 /// The arguments of `kernel hist`.
 #[derive(Debug, clap::Args)]
@@ -101,12 +111,15 @@ fn print(args: &Args, from: &str, text: &str) -> anyhow::Result<()> {
     let histograms = histogram::parse(text).with_context(|| from.to_owned())?;
     tell_doubts(from, &histograms);
     match args.json {
-        true => say::json(&json::of(from, &histograms), args.interval.is_some()),
+        true => {
+            let histograms = histograms.into_iter().map(One::from).collect();
+            say::json(
+                &Histograms { schema: SCHEMA, source: from, histograms },
+                args.interval.is_some(),
+            )
+        }
         false => {
             // Texts in keys may be of others.
-            let safe = |line: &str| {
-                line.split('\t').map(crate::table::plain).collect::<Vec<_>>().join("\t")
-            };
             text.lines().for_each(|line| say::own(safe(line)));
             Ok(())
         }

@@ -1,11 +1,15 @@
-//! Prints what is in the memory of kernels beside traces: BPF programs and maps, buffers of perf.
+//! Prints what is in the memory of kernels beside traces: histograms of the tracer,
+//! BPF programs and maps, buffers of perf.
 
 use super::Args;
 use crate::account::{self, LIMIT};
 use crate::exit::{Facts, Outcome};
+use crate::histograms::{One, safe};
 use crate::pager::Pager;
 use crate::say;
 use crate::table::plain;
+use lastwords_ftrace::histogram::{Histogram, heading};
+use lastwords_ftrace::memory::{Histograms, histograms};
 use lastwords_open::{DumpedKernel, Failure, Losses};
 use lastwords_render::evidence::Report;
 use lastwords_trace::evidence::Evidence;
@@ -32,6 +36,50 @@ pub(super) trait Part<'k>: Sized {
     fn data(&mut self) -> Self::Data;
     /// Returns what was lost.
     fn evidence(self) -> Evidence;
+}
+
+/// Histograms of a kernel as data.
+#[derive(Serialize)]
+pub(super) struct HistogramsData {
+    histograms: Vec<One>,
+}
+
+impl Part<'_> for Histograms {
+    type Data = HistogramsData;
+    const SCHEMA: &'static str = "lastwords.kernel-histograms.v1";
+    const WORD: &'static str = "histograms";
+
+    fn read(dump: &DumpedKernel) -> Self {
+        histograms(&dump.kernel)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.histograms.is_empty()
+    }
+
+    /// Writes them as `lastwords kernel hist` does: the kernel's text of an event, and before it the
+    /// names of instance and event.
+    fn write(&mut self, _: &dyn Fn(&str) -> String, out: &mut dyn Write) -> io::Result<()> {
+        let of = |histogram: &Histogram| (histogram.instance.clone(), histogram.event.clone());
+        for all in self.histograms.chunk_by(|a, b| of(a) == of(b)) {
+            let Some(first) = all.first() else { continue };
+            let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+            let text = heading(&first.instance, &first.event) + &texts.join("\n\n");
+            // Texts in keys may be of others.
+            text.lines().try_for_each(|line| writeln!(out, "{}", safe(line)))?;
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+
+    fn data(&mut self) -> Self::Data {
+        let histograms = std::mem::take(&mut self.histograms);
+        HistogramsData { histograms: histograms.into_iter().map(One::from).collect() }
+    }
+
+    fn evidence(self) -> Evidence {
+        self.evidence
+    }
 }
 
 #[cfg(feature = "bpf")]

@@ -1,44 +1,59 @@
-//! Histograms as JSON (docs/JSON.md).
+//! Histograms of the kernel's tracer as JSON (docs/JSON.md), and lines of their text.
 
 use lastwords_ftrace::histogram::{Histogram, Key, Row, Value};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::json;
 
-/// The name of the layout.
-const SCHEMA: &str = "lastwords.histograms.v1";
-
-/// All histograms of an instance or file.
+/// A histogram.
 #[derive(serde::Serialize)]
-pub(super) struct Histograms<'a> {
-    schema: &'static str,
-    source: &'a str,
-    histograms: Vec<One<'a>>,
-}
-
-#[derive(serde::Serialize)]
-struct One<'a> {
-    instance: &'a str,
-    event: &'a str,
-    trigger: &'a str,
-    state: &'a str,
-    rows: Vec<Of<'a>>,
+pub(crate) struct One {
+    instance: String,
+    event: String,
+    trigger: String,
+    state: String,
+    rows: Vec<Of>,
     hits: u64,
     entries: u64,
     dropped: u64,
 }
 
 #[derive(serde::Serialize)]
-struct Of<'a> {
-    keys: Members<'a, Key>,
-    values: Members<'a, Value>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    more: &'a [String],
+struct Of {
+    keys: Members<Key>,
+    values: Members<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    more: Vec<String>,
+}
+
+impl From<Histogram> for One {
+    fn from(of: Histogram) -> Self {
+        let row = |row: Row| Of {
+            keys: Members(row.keys),
+            values: Members(row.values),
+            more: row.more.iter().map(|line| line.trim_end().to_owned()).collect(),
+        };
+        Self {
+            instance: of.instance,
+            event: of.event,
+            trigger: of.trigger,
+            state: of.state,
+            rows: of.rows.into_iter().map(row).collect(),
+            hits: of.hits,
+            entries: of.entries,
+            dropped: of.dropped,
+        }
+    }
+}
+
+/// Returns a line of a histogram's text without control characters but its tabs.
+pub(crate) fn safe(line: &str) -> String {
+    line.split('\t').map(crate::table::plain).collect::<Vec<_>>().join("\t")
 }
 
 /// Names and what they have, as an object in this order.
-struct Members<'a, T>(&'a [(String, T)]);
+struct Members<T>(Vec<(String, T)>);
 
-impl<T: AsJson> Serialize for Members<'_, T> {
+impl<T: AsJson> Serialize for Members<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (at, (name, value)) in self.0.iter().enumerate() {
@@ -66,6 +81,7 @@ impl AsJson for Key {
             Self::Power(power) => json!({ "power": power }),
             Self::Range { first, last } => json!({ "first": first, "last": last }),
             Self::Stack(functions) => json!(functions),
+            Self::Unknown => json!(null),
         }
     }
 }
@@ -75,26 +91,7 @@ impl AsJson for Value {
         match self {
             Self::Number(number) => json!(number),
             Self::Text(text) => json!(text),
+            Self::Unknown => json!(null),
         }
     }
-}
-
-/// Returns the histograms of an instance or file.
-pub(super) fn of<'a>(source: &'a str, histograms: &'a [Histogram]) -> Histograms<'a> {
-    let row = |row: &'a Row| Of {
-        keys: Members(&row.keys),
-        values: Members(&row.values),
-        more: &row.more,
-    };
-    let one = |of: &'a Histogram| One {
-        instance: &of.instance,
-        event: &of.event,
-        trigger: &of.trigger,
-        state: &of.state,
-        rows: of.rows.iter().map(row).collect(),
-        hits: of.hits,
-        entries: of.entries,
-        dropped: of.dropped,
-    };
-    Histograms { schema: SCHEMA, source, histograms: histograms.iter().map(one).collect() }
 }

@@ -1,0 +1,270 @@
+//! Reads histograms out of a kernel's memory: the triggers `hist:keys=…` of the events of all trace
+//! arrays, with their rows.
+//!
+//! A trace array lists the files of its events (`struct trace_event_file`), each of which lists the
+//! event's triggers (`struct event_trigger_data`). A histogram's trigger has fields, which name its
+//! keys and values, and a table. What the image lacks costs only itself: the word `unknown` is in
+//! its place, and the account has the loss.
+
+mod field;
+mod hash;
+mod map;
+mod rows;
+mod trigger;
+
+use super::{arrays, formats};
+use crate::histogram::Histogram;
+use crate::print::Names;
+use crate::{HeaderPage, Tracing, UNKNOWN};
+use field::Bits;
+use formats::NameFlags;
+use lastwords_bytes::Error as BytesError;
+use lastwords_kernel::{Error, Kernel, Object};
+use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use map::Map;
+use rows::Context;
+use std::collections::HashSet;
+use std::sync::Arc;
+use trigger::{Kind, Trigger};
+
+/// The histograms of a kernel.
+#[derive(Debug, Default)]
+pub struct Histograms {
+    /// The histograms: those of the top level first, then those of the instances.
+    pub histograms: Vec<Histogram>,
+    /// What could not be read.
+    pub evidence: Evidence,
+}
+
+/// Reads the histograms of a kernel.
+#[must_use]
+pub fn histograms(kernel: &Arc<Kernel>) -> Histograms {
+    let mut read = Histograms::default();
+    let gaps = &mut read.evidence.gaps;
+    let places = places(kernel, gaps);
+    if places.is_empty() {
+        return read;
+    }
+    let bits = Bits::new(kernel);
+    let stack = stack_name(kernel);
+    let mut context =
+        Context { kernel, names: Names::new(&tracing(kernel), false), system_calls: None };
+    for place in places {
+        match histogram(&mut context, &place, (bits, stack), gaps) {
+            Ok(histogram) => read.histograms.push(histogram),
+            Err(error) => gaps.push(lost(&place.words(), &error)),
+        }
+    }
+    read
+}
+
+/// Counts the histograms of a kernel. The gaps tell where there may be more.
+#[must_use]
+pub fn count_histograms(kernel: &Kernel) -> (usize, Vec<Gap>) {
+    let mut gaps = Vec::new();
+    (places(kernel, &mut gaps).len(), gaps)
+}
+
+/// The place of a histogram.
+struct Place<'k> {
+    instance: String,
+    event: String,
+    trigger: Object<'k>,
+}
+
+impl Place<'_> {
+    fn words(&self) -> String {
+        match self.instance.as_str() {
+            "" => format!("the histogram of {}", self.event),
+            name => format!("the histogram of {} in instance {name}", self.event),
+        }
+    }
+}
+
+/// Lists the triggers that are histograms.
+fn places<'k>(kernel: &'k Kernel, gaps: &mut Vec<Gap>) -> Vec<Place<'k>> {
+    let mut evidence = Evidence::default();
+    let arrays = kernel.symbol("global_trace").and_then(|top| {
+        let (arrays, _) = arrays::addresses(kernel, top, &mut evidence)?;
+        Ok((top, arrays))
+    });
+    gaps.append(&mut evidence.gaps);
+    let (top, arrays) = match arrays {
+        Ok(arrays) => arrays,
+        Err(error) => {
+            gaps.push(lost("the list of histograms", &error));
+            return Vec::new();
+        }
+    };
+    let (flags, kind) = (NameFlags::from_kernel(kernel), kernel.types.enum_value("ETT_EVENT_HIST"));
+    // A kernel without the type has no histograms.
+    let Some(kind) = kind.map(i64::cast_unsigned) else { return Vec::new() };
+    let mut places = Vec::new();
+    for address in arrays {
+        let instance = match address == top {
+            true => String::new(),
+            false => {
+                let name =
+                    kernel.object("trace_array", address).and_then(|array| array.text("name"));
+                name.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| UNKNOWN.to_owned())
+            }
+        };
+        let files = kernel.object("trace_array", address).and_then(|array| array.at("events"));
+        let files = files.map(|files| files.place());
+        for file in entries(kernel, files, ("trace_event_file", "list"), "the events", gaps) {
+            let head = file.at("triggers").map(|head| head.place());
+            // Most events have no trigger, and their names are not needed.
+            let what = "the triggers of an event";
+            for trigger in entries(kernel, head, ("event_trigger_data", "list"), what, gaps) {
+                let event = event(&file, &flags).unwrap_or_else(|error| {
+                    gaps.push(lost("the event of a trigger", &error));
+                    UNKNOWN.to_owned()
+                });
+                match trigger.pointer("cmd_ops").and_then(|kind| kind.u64("trigger_type")) {
+                    // A page that reads as zero has no kind.
+                    Ok(0) => {
+                        let error = damaged(&trigger, 0, "the kind of a trigger");
+                        gaps.push(lost(&format!("a trigger of {event}"), &error));
+                    }
+                    Ok(own) if own == kind => {
+                        places.push(Place { instance: instance.clone(), event, trigger });
+                    }
+                    Ok(_) => {}
+                    Err(error) => gaps.push(lost(&format!("a trigger of {event}"), &error)),
+                }
+            }
+        }
+    }
+    places
+}
+
+fn event(file: &Object<'_>, flags: &NameFlags) -> Result<String, Error> {
+    let call = file.pointer("event_call")?;
+    let (system, name) = (call.pointer("class")?.text("system")?, flags.name(&call)?);
+    if system.is_empty() || name.is_empty() {
+        return Err(damaged(&call, 0, "the name of an event"));
+    }
+    Ok(format!("{system}:{name}"))
+}
+
+/// Reads the entries of a list. If it has a hole, those behind it are found from the end.
+fn entries<'k>(
+    kernel: &'k Kernel,
+    head: Result<u64, Error>,
+    of: (&str, &str),
+    what: &str,
+    gaps: &mut Vec<Gap>,
+) -> Vec<Object<'k>> {
+    let mut found: Vec<Object<'k>> = Vec::new();
+    let read = head.and_then(|head| {
+        for entry in kernel.list(head, of.0, of.1)? {
+            match entry {
+                Ok(entry) => found.push(entry),
+                Err(error) => {
+                    let behind = formats::backwards(kernel, head, of, &found);
+                    found.extend(behind.unwrap_or_default());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = read {
+        gaps.push(Gap {
+            events: None,
+            ..lost(&format!("histograms, because {what} have a hole"), &error)
+        });
+    }
+    found
+}
+
+fn histogram<'k>(
+    context: &mut Context<'k>,
+    place: &Place<'k>,
+    (bits, stack): (Bits, &str),
+    gaps: &mut Vec<Gap>,
+) -> Result<Histogram, Error> {
+    let kernel = context.kernel;
+    let trigger = Trigger::new(kernel, place.trigger, bits, stack)?;
+    let map = Map::new(kernel, trigger.data.pointer("map")?)?;
+    let mut unknown = |error: &Error, what: &str| {
+        gaps.push(Gap::not_known(None, &format!("{what} of {}: {error}", place.words())));
+    };
+    for field in trigger.fields() {
+        field.missing.iter().for_each(|error| unknown(error, "the name of a field"));
+    }
+    let mut part = |text: Result<String, Error>| {
+        text.unwrap_or_else(|error| {
+            unknown(&error, "a part of the trigger");
+            UNKNOWN.to_owned()
+        })
+    };
+    let text = trigger.head(&mut part) + &trigger.tail(&mut part);
+    let state = part(trigger.state().map(str::to_owned));
+    if trigger.actions.iter().any(|action| action.kind == Kind::Snapshot) {
+        let fact = format!("whether the action of {} took a snapshot", place.words());
+        gaps.push(Gap::not_known(None, &fact));
+    }
+    let entries = map.entries(trigger.sums().len());
+    for (error, rows) in &entries.lost {
+        let what = match rows {
+            Some(1) => format!("a row of {}", place.words()),
+            Some(rows) => format!("{rows} rows of {}", place.words()),
+            None => format!("rows of {}", place.words()),
+        };
+        gaps.push(Gap { events: rows.map(|_| 0), ..lost(&what, error) });
+    }
+    let is_whole = entries.lost.is_empty();
+    let made = context.rows(&trigger, &map, entries);
+    // A page has many of one kind.
+    let mut told = HashSet::new();
+    for error in made.missing {
+        let message = format!("a part of a row of {}: {error}", place.words());
+        if told.insert(message.clone()) {
+            gaps.push(Gap::not_known(None, &message));
+        }
+    }
+    let rows = made.rows;
+    Ok(Histogram {
+        instance: place.instance.clone(),
+        event: place.event.clone(),
+        trigger: text,
+        state,
+        entries: if is_whole { rows.len() as u64 } else { map.claimed.max(rows.len() as u64) },
+        rows,
+        hits: map.hits,
+        dropped: map.dropped,
+    })
+}
+
+/// The name of a stack that is a key. Linux 6.3 made stacks fields of events, and renamed it then
+/// (from 6.3.5 on).
+fn stack_name(kernel: &Kernel) -> &'static str {
+    match kernel.types.enum_value("HIST_FIELD_FN_STACK") {
+        Some(_) => "common_stacktrace",
+        None => "stacktrace",
+    }
+}
+
+/// A tracer without events, for the names of addresses.
+fn tracing(kernel: &Arc<Kernel>) -> Tracing {
+    let header = HeaderPage::of_word_size(kernel.memory.word_size());
+    Tracing {
+        symbols: Arc::new(super::names::Names::new(kernel.clone())),
+        ..Tracing::from_uname("", header, kernel.memory.byte_order())
+    }
+}
+
+/// The error of a value that a structure of the kernel does not have.
+fn damaged(object: &Object<'_>, value: u64, expected: &str) -> Error {
+    BytesError::value(&object.type_name(), object.place(), value, expected).into()
+}
+
+/// Returns the gap of something that cannot be read.
+fn lost(what: &str, error: &Error) -> Gap {
+    let cause = match error {
+        Error::Hole { .. } => Cause::Missing,
+        _ => Cause::Damaged,
+    };
+    Gap::new(None, cause, format!("{what}: {error}")).with_events(Some(0))
+}
