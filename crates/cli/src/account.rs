@@ -43,7 +43,6 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
 }
 
 /// Returns the account of a part of a kernel's memory that is no trace.
-#[cfg(any(feature = "bpf", feature = "perf"))]
 pub(crate) fn of_memory(
     dump: &lastwords_open::DumpedKernel,
     part: &str,

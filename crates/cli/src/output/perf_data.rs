@@ -111,6 +111,7 @@ fn write(
         bytes: written.bytes,
         losses: Losses::default(),
         merged: Vec::new(),
+        counters: None,
         faults: 0,
     })
 }
