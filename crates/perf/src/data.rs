@@ -143,11 +143,22 @@ impl Perf {
         out.write_all(&head.bytes)?;
         let (mut end, mut records) = (head.bytes.len() as u64, 0u64);
         for buffer in &recording.buffers {
-            self.records(buffer, &mut |record| {
-                (end, records) =
-                    (end.saturating_add(record.bytes.len() as u64), records.saturating_add(1));
-                out.write_all(&record.bytes)
+            // A buffer that is written backward gives its newest record first, and perf keeps the
+            // order of records with the same time.
+            let mut newest_first = Vec::new();
+            let mut write = |record: &[u8]| {
+                end = end.saturating_add(record.len() as u64);
+                records = records.saturating_add(1);
+                out.write_all(record)
+            };
+            self.records(buffer, &mut |record| match buffer.is_backward {
+                true => {
+                    newest_first.push(record.bytes);
+                    Ok(())
+                }
+                false => write(&record.bytes),
             })?;
+            newest_first.iter().rev().try_for_each(|record| write(record))?;
         }
         let features = self.features(recording, &groups);
         let bytes = end.saturating_add(write_features(order, end, &features, out)?);

@@ -247,10 +247,10 @@ impl Ring<'_> {
                 break;
             }
             match self.record(at) {
-                Ok((record, Check::Proven)) => {
-                    if self.leads_on(at.saturating_add(record.bytes.len() as u64)) {
-                        return at;
-                    }
+                Ok((record, Check::Proven))
+                    if self.leads_on(at.saturating_add(record.bytes.len() as u64)) =>
+                {
+                    return at;
                 }
                 // The rest of a page that is missing has no header.
                 Err(Fault::Hole(_)) if self.header(at).is_err() => {

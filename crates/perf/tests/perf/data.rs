@@ -45,3 +45,17 @@ fn a_file_has_attributes_ids_records_and_features() {
     }
     assert_eq!(end, bytes.len());
 }
+
+/// perf keeps the order of records with the same time: the oldest comes first in the file.
+#[test]
+fn a_buffer_that_is_written_backward_has_its_oldest_record_first() {
+    let mut made = Made::new(true);
+    made.fill(60);
+    let mut perf = made.open();
+    let mut out = Cursor::new(Vec::new());
+    perf.write_data(&perf.recordings()[0], &mut out).unwrap();
+    let bytes = out.into_inner();
+    let end = (word(&bytes, 40) + word(&bytes, 48)) as usize;
+    let records: Vec<u8> = made.all.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+    assert!(bytes[..end].ends_with(&records));
+}
