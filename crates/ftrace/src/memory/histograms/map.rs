@@ -97,7 +97,7 @@ impl<'k> Map<'k> {
         if holes.is_empty() {
             return entries;
         }
-        if let Err(error) = self.from_pool(sums, &seen, &mut entries) {
+        if let Err(error) = self.add_from_pool(sums, &seen, &mut entries) {
             // The first hole tells the cause; those of one page are many.
             let first = holes.into_iter().next().unwrap_or(error);
             let known = (entries.found.len() as u64).saturating_add(entries.lost.len() as u64);
@@ -110,7 +110,7 @@ impl<'k> Map<'k> {
     }
 
     /// Adds the elements of the pool to which no slot leads.
-    fn from_pool(
+    fn add_from_pool(
         &self,
         sums: usize,
         seen: &HashSet<u64>,
