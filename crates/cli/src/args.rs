@@ -5,6 +5,7 @@ use crate::moment;
 use crate::paint::When;
 use crate::say;
 use crate::verbs::Verb;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches, Parser};
 use std::io::Write as _;
 
@@ -45,8 +46,22 @@ pub(crate) fn parse() -> Args {
     if std::env::args_os().any(|word| word == "--utc") {
         moment::read_as_utc();
     }
-    let matches = command().try_get_matches().unwrap_or_else(|error| end(&error));
+    let matches = command().try_get_matches().unwrap_or_else(|error| end(&with_hint(error)));
     Args::from_arg_matches(&matches).unwrap_or_else(|error| end(&error.format(&mut command())))
+}
+
+/// Names the verb of `kernel` if the first word is one, and what follows is no usage of ours:
+/// `trace-cmd start -e EVENT` is `lastwords kernel start -e EVENT`.
+fn with_hint(mut error: clap::Error) -> clap::Error {
+    let is_hinted = [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument];
+    let first = std::env::args_os().nth(1).filter(|_| is_hinted.contains(&error.kind()));
+    let command = described();
+    let of_kernel = command.find_subcommand("kernel");
+    if let Some(verb) = first.and_then(|word| of_kernel?.find_subcommand(word)) {
+        let verb = format!("kernel {}", verb.get_name());
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::String(verb));
+    }
+    error
 }
 
 /// Prints a help, or what is wrong with the arguments, and ends the process.

@@ -132,6 +132,18 @@ fn words_that_are_no_values_are_wrong_usage() {
 }
 
 #[test]
+fn verbs_of_trace_cmd_are_found_in_kernel() {
+    let place = Place::new();
+    for verb in ["start", "stop", "restart", "show", "extract", "reset", "hist"] {
+        let args = [verb, "-e", "sched"];
+        place.run(&args).has_status(2).says(&format!("'kernel {verb}'"));
+    }
+    for args in [&["trigger", "start"][..], &["kernel", "strat"], &["no-verb"], &["list", "-p"]] {
+        place.run(args).has_status(2).does_not_say("'kernel ");
+    }
+}
+
+#[test]
 fn a_terminal_gets_the_end_first() {
     let place = killed();
     let report = Terminal::start(&place, &["report", "app", "--last", "2", "--no-pager"], 24, 200);
