@@ -26,7 +26,7 @@ const MAX: usize = 16 << 20;
 /// The most bytes of a record when it is decompressed.
 const TEXT_MAX: u64 = 16 << 20;
 
-/// What is in a zone.
+/// The kind of data in a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The end of the kernel's log at a panic or an oops, with the real time, seconds and

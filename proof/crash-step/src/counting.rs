@@ -135,7 +135,7 @@ struct InFlight {
 
 impl Counting {
     /// Starts the session of a round; none if the scenario records events.
-    pub(crate) fn of(scenario: &'static Scenario, seed: u64) -> Result<Option<Self>> {
+    pub(crate) fn start(scenario: &'static Scenario, seed: u64) -> Result<Option<Self>> {
         if scenario.form != Form::Counters {
             return Ok(None);
         }

@@ -96,7 +96,7 @@ pub(crate) fn round(run: &mut Run, seed: u64, window: u64) -> Result<Tally> {
         copies: (0..count).map(|_| <[Vec<u8>; 2]>::default()).collect(),
         oracle: Oracle::new(scenario, seed, count),
         walker: Walker::new(&arena, &layout),
-        counting: Counting::of(scenario, seed)?,
+        counting: Counting::start(scenario, seed)?,
         arena,
         layout,
         is_first: true,

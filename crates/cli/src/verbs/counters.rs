@@ -69,7 +69,7 @@ struct OfSession {
     evidence: Value,
 }
 
-/// What [`keep`] wrote.
+/// The file that [`keep`] wrote.
 #[derive(Deserialize)]
 struct Kept {
     schema: String,
@@ -94,7 +94,8 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn of(trace: &'a Trace) -> anyhow::Result<Option<Self>> {
+    /// Returns those of a trace; none if it is no session.
+    fn from_trace(trace: &'a Trace) -> anyhow::Result<Option<Self>> {
         let Some(metrics) = metrics_of(trace).cloned() else { return Ok(None) };
         let account = trace.account();
         let evidence = serde_json::to_value(account.report())?;
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn print(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
     let mut found = Vec::new();
     for trace in &traces.all {
-        found.extend(Found::of(trace)?);
+        found.extend(Found::from_trace(trace)?);
         if let Some(ctf) = trace.ctf() {
             found.extend(kept(&kept_at(&ctf.path))?);
         }
@@ -185,7 +186,7 @@ pub(crate) fn keep(
     account: &Account<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let Some(mut found) = Found::of(trace)? else { return Ok(()) };
+    let Some(mut found) = Found::from_trace(trace)? else { return Ok(()) };
     found.evidence = serde_json::to_value(account.report())?;
     let sessions = Sessions { schema: SCHEMA, sessions: vec![found.data()], faults: Vec::new() };
     serde_json::to_writer_pretty(&mut *out, &sessions)?;

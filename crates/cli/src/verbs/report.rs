@@ -29,6 +29,13 @@ use lastwords_render::text::chosen::Columns;
 use regex::bytes::Regex;
 use std::io::IsTerminal;
 
+/// The options that choose and form events, which are not for the other parts of a memory.
+const OF_EVENTS: [&str; 19] = [
+    "style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid",
+    "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until",
+    "last",
+];
+
 /// The arguments of `report`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -112,7 +119,7 @@ pub(crate) struct Args {
     /// These are the records of ring buffers that were not consumed, and the entries of arrays and
     /// hash tables, by the types that the map has. A record has no type; its bytes are printed.
     #[cfg(feature = "bpf")]
-    #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    #[arg(long, group = "part", conflicts_with_all = OF_EVENTS)]
     bpf: bool,
 
     /// Print the buffers of perf of a kernel
@@ -120,7 +127,7 @@ pub(crate) struct Args {
     /// These are the buffers of each `perf record` that was running: their events, and how many
     /// records of each type are in them. `convert --to perf-data` writes the records.
     #[cfg(feature = "perf")]
-    #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    #[arg(long, group = "part", conflicts_with_all = OF_EVENTS)]
     perf: bool,
 
     /// Print the histograms of a kernel that its triggers made
@@ -128,14 +135,14 @@ pub(crate) struct Args {
     /// These are the triggers `hist:keys=…` of all events and instances, with the text that the
     /// kernel's files `hist` had. Rows that the trigger sorts as equal are in the order of the
     /// kernel's table. What a dump lacks is `unknown`.
-    #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    #[arg(long, group = "part", conflicts_with_all = OF_EVENTS)]
     histograms: bool,
 
     /// Print what pstore (ramoops) has kept in a memory
     ///
     /// These are the records of panics and oopses, the console, and messages of programs. A file
     /// that is no dump is taken as raw memory, such as a copy of the reserved range.
-    #[arg(long, group = "part", conflicts_with_all = ["style", "verbose", "fields", "grep", "relative", "with_log", "consume", "follow", "pid", "metadata", "snapshot", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
+    #[arg(long, group = "part", conflicts_with_all = OF_EVENTS)]
     pstore: bool,
 
     /// Print data instead of text, with --bpf, --perf and others

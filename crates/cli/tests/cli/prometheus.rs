@@ -134,7 +134,7 @@ fn text(random: &mut Random) -> (String, (String, BTreeMap<String, String>)) {
     (text, (name, labels))
 }
 
-/// What is not allowed in a name becomes `_`; then other characters may follow.
+/// Characters that are not allowed in a name become `_`.
 fn is_name_of(shown: &str, name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let valid: String = name.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect();

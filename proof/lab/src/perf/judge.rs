@@ -29,7 +29,7 @@ impl Printed {
     ///
     /// # Errors
     /// perf cannot read the file, or complains.
-    pub(super) fn of(file: &Path) -> Result<Self> {
+    pub(super) fn by_perf(file: &Path) -> Result<Self> {
         let mut perf = Command::new("perf");
         perf.args(["script", "-i"]).arg(file);
         let output = perf.output().context("cannot run the host's perf")?;

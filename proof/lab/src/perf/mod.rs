@@ -89,7 +89,7 @@ fn judge_dump(
     ours.run("recover", dump, &["--to", "perf-data", "--strict", "-o", to])?;
     for (pid, mode) in pids.into_iter().zip(["kept", "overwritten"]) {
         let file = Path::new(to).join(format!("perf-{pid}.data"));
-        let printed = judge::Printed::of(&file)?;
+        let printed = judge::Printed::by_perf(&file)?;
         judge::judge(rows, &format!("{format} {mode}"), &truth, &printed, pid);
         if mode == "kept" {
             judge::judge_clock(rows, &format!("{format} {mode}"), &printed);

@@ -78,7 +78,7 @@ pub(super) struct Field<'k> {
     pub(super) buckets: u64,
     /// The stack that is a key is a field of the event.
     pub(super) is_field: bool,
-    /// What the image lacks of the name.
+    /// The reason why the name is not known.
     pub(super) missing: Option<Error>,
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Entry<'k> {
     pub(super) element: Object<'k>,
 }
 
-/// What was found in a table.
+/// The elements that were found in a table.
 #[derive(Debug, Default)]
 pub(super) struct Entries<'k> {
     pub(super) found: Vec<Entry<'k>>,

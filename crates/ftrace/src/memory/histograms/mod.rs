@@ -32,7 +32,7 @@ use trigger::{Kind, Trigger};
 pub struct Histograms {
     /// The histograms: those of the top level first, then those of the instances.
     pub histograms: Vec<Histogram>,
-    /// What could not be read.
+    /// The parts that could not be read.
     pub evidence: Evidence,
 }
 

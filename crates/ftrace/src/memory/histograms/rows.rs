@@ -21,7 +21,7 @@ const TEXT_MAX: usize = 256;
 /// Characters of a bar.
 const BAR: u32 = 20;
 
-/// What the rows of all histograms need.
+/// The facts of the kernel that the rows of all histograms need.
 pub(super) struct Context<'k> {
     pub(super) kernel: &'k Kernel,
     pub(super) names: Names,
