@@ -149,10 +149,15 @@ macro_rules! mark {
 /// ```
 ///
 /// Each use declares a [`Counter`](crate::Counter), which has the details; counters of one name and
-/// the same labels are one. Name and labels that take more than 176 bytes do not compile:
+/// the same labels are one. Name and labels that take more than 176 bytes do not compile, nor does a
+/// label that is there twice:
 ///
 /// ```compile_fail
 /// lastwords::counter!("n", key = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789");
+/// ```
+///
+/// ```compile_fail
+/// lastwords::counter!("requests", method = "GET", method = "PUT");
 /// ```
 #[macro_export]
 macro_rules! counter {

@@ -234,7 +234,7 @@ impl Table {
         let text = field!(r, base, Entry, text, bytes_at, len)?;
         Ok(match name(text) {
             Some(name) => Head::Named(name),
-            None => Head::Damaged("its text is no name with labels".to_owned()),
+            None => Head::Damaged("its text is no name with labels, each there once".to_owned()),
         })
     }
 }
@@ -258,7 +258,8 @@ fn name(text: &[u8]) -> Option<Name> {
         labels.push((key.to_owned(), parts.next()?.to_owned()));
     }
     labels.sort();
-    Some((name, labels))
+    let is_twice = |two: &[(String, String)]| matches!(two, [one, other] if one.0 == other.0);
+    (!labels.windows(2).any(is_twice)).then_some((name, labels))
 }
 
 fn shown((name, labels): &Name) -> String {

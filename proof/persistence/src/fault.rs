@@ -23,10 +23,12 @@ pub(crate) enum Fault {
     Registry,
     /// Announcements of reservations are not flushed.
     Announcement,
+    /// Counters and histograms are not flushed.
+    Counters,
 }
 
 /// All of them.
-pub(super) const ALL: [Fault; 7] = [
+pub(super) const ALL: [Fault; 8] = [
     Fault::Data,
     Fault::LastLine,
     Fault::Mark,
@@ -34,6 +36,7 @@ pub(super) const ALL: [Fault; 7] = [
     Fault::MarkFirst,
     Fault::Registry,
     Fault::Announcement,
+    Fault::Counters,
 ];
 
 /// A part of the session's memory.
@@ -45,6 +48,8 @@ pub(super) enum Part {
     Positions,
     /// Sub-buffers of a ring.
     Data,
+    /// The tables of counters and histograms.
+    Counters,
 }
 
 /// Finds the parts of a memory by the headers of its regions, as docs/ABI.md describes them.
@@ -63,6 +68,7 @@ pub(super) fn parts(memory: &[u8]) -> Vec<(Range<usize>, Part)> {
                 let data = at + word(at + 128 + 48);
                 parts.extend([(at..data, Part::Positions), (data..end, Part::Data)]);
             }
+            5 => parts.push((at..end, Part::Counters)),
             _ => {}
         }
     }
@@ -103,7 +109,8 @@ impl Faulty {
             (Fault::Data, Some(Part::Data))
             | (Fault::Mark, Some(Part::Positions))
             | (Fault::Registry, Some(Part::Registry))
-            | (Fault::Announcement, Some(Part::Session)) => None,
+            | (Fault::Announcement, Some(Part::Session))
+            | (Fault::Counters, Some(Part::Counters)) => None,
             (Fault::LastLine, Some(Part::Data)) => {
                 (range.start < last_line).then_some(range.start..last_line)
             }

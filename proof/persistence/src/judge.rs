@@ -10,8 +10,10 @@ use lastwords_ctf::session::Decoder;
 use lastwords_image::unwatched;
 use lastwords_session as session;
 use lastwords_trace::evidence::Verdict;
+use lastwords_trace::metrics::Metrics;
 use lastwords_trace::source::Source as _;
 
+use crate::numbers::Numbers;
 use lastwords_testkit::random::mix;
 
 /// Bytes of packet header, packet trailer, and the shortest and the longest event header.
@@ -25,6 +27,8 @@ const LONGEST: u64 = 8 + 8 + 4 + 200;
 pub(super) struct Truth {
     /// Whether the call that recorded the event of this number has returned.
     pub(super) returned: Vec<bool>,
+    /// What it has added to counters and a histogram.
+    pub(super) numbers: Numbers,
 }
 
 /// Sub-buffers of a ring, and their bytes.
@@ -77,7 +81,7 @@ impl Truth {
         persist: Persist,
         promised: &BTreeSet<u64>,
     ) -> Result<()> {
-        let found = recover(image)?;
+        let (found, metrics) = recover(image)?;
         let mut there = BTreeSet::new();
         for (verdict, event) in found {
             // What an open sub-buffer holds was not promised where only closed ones are persisted.
@@ -117,7 +121,7 @@ impl Truth {
             "LOST: events {missing:?} of {} that were persisted",
             promised.len()
         );
-        Ok(())
+        self.numbers.judge(&metrics, persist)
     }
 }
 
@@ -137,8 +141,8 @@ fn number_of(payload: &[u8]) -> Result<u64> {
 /// The verdict on an event's sub-buffer, and its payload or why there is none.
 type Found = (Verdict, std::result::Result<Vec<u8>, String>);
 
-/// Recovers all events by the product's reader.
-fn recover(image: &[u8]) -> Result<Vec<Found>> {
+/// Recovers all events, counters and histograms by the product's reader.
+fn recover(image: &[u8]) -> Result<(Vec<Found>, Metrics)> {
     let image = lastwords_proof_persistence::image(image.to_vec());
     let found =
         session::find(&image, &session::Options::default(), &Budget::default(), &unwatched)?;
@@ -157,7 +161,7 @@ fn recover(image: &[u8]) -> Result<Vec<Found>> {
             }
         }
     }
-    Ok(all)
+    Ok((all, session.info().metrics.clone()))
 }
 
 #[cfg(test)]
@@ -166,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_closed_sub_buffer_is_promised_and_the_newest_events_are_not() {
-        let truth = Truth { returned: vec![true; 400] };
+        let truth = Truth { returned: vec![true; 400], ..Truth::default() };
         let geometry = (8, 4096);
         let each = truth.promised(Persist::Event, geometry);
         let closed = truth.promised(Persist::SubBuffer, geometry);

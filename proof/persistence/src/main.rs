@@ -5,7 +5,8 @@
 //! flush and fence here ([`lastwords_ring::flush::watch`]). At each of them, memories are made that
 //! a loss of power may leave there ([`memory`]); each is recovered by the product's reader and
 //! judged ([`judge`]): every event that the policy has persisted is there with its values, and none
-//! is invented. Mistakes that must be found are seeded ([`fault`]).
+//! is invented; the same of what was added to counters ([`numbers`]). Mistakes that must be found
+//! are seeded ([`fault`]).
 #![deny(unsafe_code)]
 
 mod fault;
@@ -13,6 +14,7 @@ mod judge;
 #[allow(unsafe_code)]
 mod mapped;
 mod memory;
+mod numbers;
 
 use std::process::{Command, ExitCode};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,6 +29,7 @@ use fault::{Fault, Faulty};
 use judge::{Geometry, Truth, check, filler};
 use lastwords_testkit::random::{Random, mix};
 use memory::Memory;
+use numbers::Addition;
 use rig::scratch::Scratch;
 
 #[derive(Debug, Clone, Parser)]
@@ -249,6 +252,8 @@ fn session(
     let memory = Backend::Dax { path: dir.path().join("pmem"), reuse: false };
     let builder =
         builder.backend(memory).spans(0).registry_size(4096).reservation(scenario.reservation);
+    let [counters, histograms] = numbers::room(scenario.nested);
+    let builder = builder.counters(counters).histograms(histograms);
     let session = builder.persist(scenario.persist).start()?;
     with(|state| {
         let len = state.memory.as_ref().map_or(0, Memory::len);
@@ -277,10 +282,11 @@ fn with(change: impl FnOnce(&mut State)) {
     }
 }
 
-/// Records the next event.
+/// Records the next event, and makes the addition that goes with it.
 fn record() {
-    let mut number = 0;
+    let (mut number, mut nested) = (0, 0);
     with(|state| {
+        nested = state.scenario.nested;
         number = state.truth.returned.len() as u64;
         state.truth.returned.push(false);
         state.counts.events += 1;
@@ -294,6 +300,18 @@ fn record() {
     );
     with(|state| {
         state.truth.returned[number as usize] = true;
+        state.look();
+        state.lose_power();
+    });
+    let addition = Addition::new(number, nested);
+    let mut at = 0;
+    with(|state| {
+        at = state.truth.numbers.all.len();
+        state.truth.numbers.all.push((addition, false));
+    });
+    addition.make();
+    with(|state| {
+        state.truth.numbers.all[at].1 = true;
         state.look();
         state.lose_power();
     });

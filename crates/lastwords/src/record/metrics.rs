@@ -13,10 +13,11 @@ use lastwords_abi::counters::{
 };
 use lastwords_abi::session::PERSIST_EVENT;
 use lastwords_ring::errno::ErrnoKept;
-use lastwords_ring::flush;
 
 use crate::record::callsite::Guard;
-use crate::session::metrics::{Head, MetricsTable, Place, bucket_of, is_text, text_len};
+use crate::session::metrics::{
+    Head, MetricsTable, Place, bucket_of, is_same, is_text, text_len, write_back,
+};
 use crate::session::shared::{self, SessionShared};
 
 /// Labels: keys and values.
@@ -105,8 +106,8 @@ impl Counter {
     /// Declares a counter with labels, keys and values.
     ///
     /// # Panics
-    /// The name is empty, a part has the byte 0x1f, or name and labels take more than 176 bytes,
-    /// with two for each label. In a static, the compiler reports it.
+    /// The name is empty, a label is there twice, a part has the byte 0x1f, or name and labels take
+    /// more than 176 bytes, with two for each label. In a static, the compiler reports it.
     #[must_use]
     pub const fn with_labels(name: &'static str, labels: Labels) -> Self {
         Self(Metric::new(KIND_COUNTER, name, labels))
@@ -179,6 +180,12 @@ fn add_to(entry: &Entry, amount: u64) {
 #[inline]
 fn record_in(histogram: &Buckets, value: u64) {
     histogram.buckets[bucket_of(value)].fetch_add(1, Relaxed);
+    count_in(histogram, value);
+}
+
+/// Adds a value that is in its bucket to the sum and the count.
+#[inline]
+fn count_in(histogram: &Buckets, value: u64) {
     // Release: who reads the later number has the earlier additions.
     histogram.entry.value.fetch_add(value, Release);
     histogram.entry.count.fetch_add(1, Release);
@@ -194,6 +201,11 @@ impl Metric {
                 !key.is_empty() && is_text(key) && is_text(value),
                 "a label is empty or has the byte 0x1f"
             );
+            let mut before = 0;
+            while before < at {
+                assert!(!is_same(labels[before].0, key), "a label is there twice");
+                before += 1;
+            }
             at += 1;
         }
         assert!(text_len(name, labels) <= TEXT_LEN, "name and labels take more than 176 bytes");
@@ -240,7 +252,7 @@ fn add_everywhere(head: &Head, number: u64) -> *mut Entry {
     let mut found: *mut Entry = std::ptr::null_mut();
     for (session, table) in tables() {
         let persists = session.view().control().persist.load(Relaxed) == PERSIST_EVENT;
-        let place = table.place(head);
+        let place = table.place(head, persists);
         found = match place.filter(|_| !persists && found.is_null()) {
             Some(Place::Counter(entry)) => std::ptr::from_ref(entry).cast_mut(),
             Some(Place::Histogram(one)) => std::ptr::from_ref(one).cast_mut().cast(),
@@ -277,21 +289,16 @@ fn add(place: Place, number: u64, persists: bool) {
                 write_back(entry);
             }
         }
-        Place::Histogram(histogram) => {
-            record_in(histogram, number);
-            if persists {
-                write_back(&histogram.buckets[bucket_of(number)]);
-                write_back(&histogram.entry);
-            }
+        Place::Histogram(histogram) if persists => {
+            // Nothing may reach the memory before the bucket has.
+            let bucket = &histogram.buckets[bucket_of(number)];
+            bucket.fetch_add(1, Relaxed);
+            write_back(bucket);
+            count_in(histogram, number);
+            write_back(&histogram.entry);
         }
+        Place::Histogram(histogram) => record_in(histogram, number),
     }
-}
-
-/// Writes a value of the tables back from the caches.
-fn write_back<T>(value: &T) {
-    // SAFETY: the bytes are those of a reference.
-    unsafe { flush::flush(std::ptr::from_ref(value).cast(), size_of::<T>()) };
-    flush::fence();
 }
 
 /// Iterates over the sessions in which callsites record and that have the tables.

@@ -10,6 +10,7 @@ use lastwords_abi::counters::{
 };
 use lastwords_abi::region::{KIND_COUNTERS, checksum};
 use lastwords_ring::backend::Mapping;
+use lastwords_ring::flush;
 use lastwords_ring::init::read_region;
 
 /// Returns the bytes of the text of a metric with this name and these labels.
@@ -64,15 +65,22 @@ impl Head {
             && entry.text.iter().map(|word| word.load(Relaxed)).eq(self.words())
     }
 
-    /// Writes the head into an entry that the caller has claimed.
-    fn write(&self, entry: &Entry) {
+    /// Writes the head into an entry that the caller has claimed. If it is written back (`persists`),
+    /// no loss of power leaves a checksum without the text, or numbers without the head.
+    fn write(&self, entry: &Entry, persists: bool) {
         entry.kind.store(self.kind, Relaxed);
         entry.text_len.store(self.text_len, Relaxed);
         for (place, word) in entry.text.iter().zip(self.words()) {
             place.store(word, Relaxed);
         }
+        if persists {
+            write_back(entry);
+        }
         // Release: a process that finds the checksum finds the rest.
         entry.check.store(self.check, Release);
+        if persists {
+            write_back(entry);
+        }
     }
 }
 
@@ -125,17 +133,19 @@ impl MetricsTable {
     }
 
     /// Returns the entry of the metric, and claims one if it has none. Counts an addition to a
-    /// metric for which there is no entry, and returns none. Async-signal-safe.
-    pub(crate) fn place(&self, head: &Head) -> Option<Place> {
+    /// metric for which there is no entry, and returns none. Writes what it changes back from the
+    /// caches if that is wanted (`persists`). Async-signal-safe.
+    pub(crate) fn place(&self, head: &Head, persists: bool) -> Option<Place> {
         let Self { control, counters, histograms } = *self;
         let (place, lost) = match head.kind {
             KIND_COUNTER => {
-                let entry = find_or_claim(counters, &control.used_counters, |entry| entry, head);
+                let used = &control.used_counters;
+                let entry = find_or_claim(counters, used, |entry| entry, (head, persists));
                 (entry.map(Place::Counter), &control.lost_additions)
             }
             KIND_HISTOGRAM => {
                 let used = &control.used_histograms;
-                let entry = find_or_claim(histograms, used, |one| &one.entry, head);
+                let entry = find_or_claim(histograms, used, |one| &one.entry, (head, persists));
                 (entry.map(Place::Histogram), &control.lost_values)
             }
             _ => return None,
@@ -143,6 +153,9 @@ impl MetricsTable {
         if place.is_none() {
             // Relaxed: only the number counts.
             lost.fetch_add(1, Relaxed);
+            if persists {
+                write_back(lost);
+            }
         }
         place
     }
@@ -155,7 +168,7 @@ fn find_or_claim<T>(
     entries: &'static [T],
     used: &AtomicU32,
     entry_of: fn(&T) -> &Entry,
-    head: &Head,
+    (head, persists): (&Head, bool),
 ) -> Option<&'static T> {
     let claimed = (used.load(Acquire) as usize).min(entries.len());
     let found = entries[..claimed].iter().find(|one| head.is_of(entry_of(one)));
@@ -163,9 +176,16 @@ fn find_or_claim<T>(
         let next = |used: u32| ((used as usize) < entries.len()).then(|| used + 1);
         let at = used.fetch_update(AcqRel, Acquire, next).ok()?;
         let entry = &entries[at as usize];
-        head.write(entry_of(entry));
+        head.write(entry_of(entry), persists);
         Some(entry)
     })
+}
+
+/// Writes a value of the tables back from the caches.
+pub(crate) fn write_back<T>(value: &T) {
+    // SAFETY: the bytes are those of a reference.
+    unsafe { flush::flush(std::ptr::from_ref(value).cast(), size_of::<T>()) };
+    flush::fence();
 }
 
 /// Returns the index of a value's bucket.
@@ -182,6 +202,21 @@ pub(crate) const fn is_text(part: &str) -> bool {
     let (bytes, mut at) = (part.as_bytes(), 0);
     while at < bytes.len() {
         if bytes[at] == SEPARATOR {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// Returns true if two keys are the same.
+pub(crate) const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other, mut at) = (one.as_bytes(), other.as_bytes(), 0);
+    if one.len() != other.len() {
+        return false;
+    }
+    while at < one.len() {
+        if one[at] != other[at] {
             return false;
         }
         at += 1;

@@ -69,6 +69,18 @@ fn counters_and_histograms_are_read() {
     }
 }
 
+/// Two values of one label are no label: neither is shown.
+#[test]
+fn a_label_that_is_there_twice_is_damage() {
+    let mut sample = samples::small(Order::Little);
+    let counters = vec![("a\x1fk\x1f1\x1fx\x1f\x1fk\x1f2".to_owned(), 1), ("b".to_owned(), 2)];
+    sample.metrics = Some(Metrics { room: [2, 0], counters, histograms: Vec::new(), lost: [0, 0] });
+    let session = first(&sample.image());
+    assert_eq!(shown(&session), ["b{} 2"]);
+    assert_eq!(session.info().metrics.unknown, 1);
+    assert!(tells(&session));
+}
+
 /// Returns true if the session says what it lacks: in a gap or a note about the tables.
 fn tells(session: &Session) -> bool {
     let evidence = session.evidence();
