@@ -7,6 +7,7 @@ use crate::job::{Job, Sample};
 
 mod backbeat;
 pub(crate) mod lastwords;
+mod numbers;
 mod through_tracing;
 mod tracing;
 
@@ -39,4 +40,8 @@ pub(crate) const ALL: &[Contender] = &[
     Contender { name: "backbeat-off", run: backbeat::disabled },
     Contender { name: "tracing-none", run: tracing::without_subscriber },
     Contender { name: "tracing-flight-recorder", run: tracing::flight_recorder },
+    Contender { name: "lastwords-counter", run: numbers::counter },
+    Contender { name: "lastwords-histogram", run: numbers::histogram },
+    Contender { name: "prometheus-counter", run: numbers::prometheus_counter },
+    Contender { name: "prometheus-histogram", run: numbers::prometheus_histogram },
 ];

@@ -37,6 +37,8 @@ pub(super) enum Source {
     /// Built into `lastwords-bench`; a slot still empty if `lastwords-bench list` does not print
     /// its name.
     Rust,
+    /// The same, of a counter or a histogram: the number alone.
+    Number,
     /// `bench/c/floor.c`.
     Floor,
     /// `bench/c/model.c`.
@@ -67,7 +69,7 @@ impl Contender {
 
     /// Whether it is measured with this payload. The floor stores 32 bytes whatever the payload.
     pub(super) fn takes(&self, payload: Payload) -> bool {
-        self.source != Source::Floor || payload == Payload::A
+        !matches!(self.source, Source::Floor | Source::Number) || payload == Payload::A
     }
 }
 
@@ -81,7 +83,7 @@ const fn rust(name: &'static str, share: Share, what: &'static str) -> Contender
     row(name, Source::Rust, share, what)
 }
 
-use Source::{Floor, Lttng, Model, OurC};
+use Source::{Floor, Lttng, Model, Number, OurC};
 
 /// All of them, in the order in which they are printed.
 pub(super) const ALL: &[Contender] = &[
@@ -128,6 +130,10 @@ pub(super) const ALL: &[Contender] = &[
     rust("backbeat-off", (8, 1), "crate backbeat, not enabled"),
     rust("tracing-flight-recorder", (1, 8), "crate tracing-flight-recorder"),
     rust("tracing-none", (8, 1), "tracing without a subscriber"),
+    row("lastwords-counter", Number, (4, 1), "counter!, in memory that outlives the process"),
+    row("prometheus-counter", Number, (4, 1), "crate prometheus, a counter in the process"),
+    row("lastwords-histogram", Number, (2, 1), "histogram!, 496 buckets"),
+    row("prometheus-histogram", Number, (2, 1), "crate prometheus, a histogram with 11 buckets"),
 ];
 
 #[cfg(test)]

@@ -38,8 +38,10 @@ impl Programs {
     /// A contender's program, built; or why there is none.
     pub(super) fn of(&self, contender: &Contender) -> Result<PathBuf> {
         match contender.source {
-            Source::Rust if self.built_in.contains(contender.name) => Ok(self.bench.clone()),
-            Source::Rust => bail!("not built into lastwords-bench"),
+            Source::Rust | Source::Number if self.built_in.contains(contender.name) => {
+                Ok(self.bench.clone())
+            }
+            Source::Rust | Source::Number => bail!("not built into lastwords-bench"),
             Source::Floor => self.compile("floor", &[OsStr::new("-lpthread")]),
             Source::Model => self.compile("model", &[OsStr::new("-lpthread")]),
             Source::Lttng => self
