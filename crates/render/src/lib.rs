@@ -32,6 +32,7 @@
 )]
 
 mod choose;
+mod decoded;
 mod duplicates;
 pub mod events;
 pub mod evidence;

@@ -5,8 +5,8 @@
 //! the bound values are kept.
 
 use super::names::{Lookup, SCOPES, Source, Target, Targets};
+use crate::decoded::decoded;
 use crate::streams::scope_code;
-use crate::text::decoded;
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_filter::{Filter, Value};

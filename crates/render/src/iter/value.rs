@@ -1,7 +1,7 @@
 //! Values of fields as objects.
 
+use crate::decoded::decoded;
 use crate::fields::{Role, roles};
-use crate::text::decoded;
 use lastwords_ctf::program::Code;
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 use std::fmt::{self, Display, Formatter};

@@ -1,8 +1,8 @@
 //! Writes the values of fields as JSON.
 
 use super::{float, octets, text};
+use crate::decoded::decoded;
 use crate::fields::{Nesting, Role, roles};
-use crate::text::decoded;
 use lastwords_bytes::low_u8;
 use lastwords_ctf::program::Code;
 use lastwords_trace::text::number::{Constant, octet, signed, unsigned};

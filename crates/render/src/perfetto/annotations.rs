@@ -1,8 +1,8 @@
 //! Writes the fields of events as annotations of Perfetto.
 
 use super::proto::Message;
+use crate::decoded::decoded;
 use crate::fields::{Nesting, Role};
-use crate::text::decoded;
 use lastwords_bytes::low_u8;
 use lastwords_ctf::program::Code;
 use lastwords_trace::class::Encoding;

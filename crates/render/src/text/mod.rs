@@ -31,7 +31,6 @@ use std::io::Write;
 pub use lastwords_ctf::names::is_unsafe;
 pub(crate) use message::{format as format_of, message as message_of};
 pub use time::{TimeOfDay, Zone};
-pub(crate) use value::decoded;
 
 /// The layout of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,10 @@
 use super::super::escape::bare;
 use super::super::line::word;
 use super::super::message::Piece;
-use super::super::value::{decoded, number};
+use super::super::value::number;
 use super::super::value_format::ValueFormat;
 use super::{Class, Fields};
+use crate::decoded::decoded;
 use crate::fields::{Nesting, Role};
 use lastwords_bytes::low_u8;
 use lastwords_trace::nul;
