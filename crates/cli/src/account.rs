@@ -1,9 +1,9 @@
 //! Prints the account of each trace on stderr: what was found and what was lost. The form is the
 //! same for all kinds of traces. For a session, the recorded end is printed too.
 
+use crate::metrics;
 use crate::table::{plain, quoted};
 use crate::traces::Traces;
-use crate::verbs::counters;
 use crate::{ended, say};
 use anyhow::bail;
 use lastwords_ctf::{Totals, read};
@@ -101,14 +101,14 @@ pub(crate) fn write_with_end(
 
 /// Writes what counts of the session at `path` there are, and the first of each kind.
 fn write_counted(name: &str, path: &str, metrics: &Metrics, text: &mut Vec<u8>) -> io::Result<()> {
-    let Some(what) = counters::words(metrics) else { return Ok(()) };
+    let Some(what) = metrics::words(metrics) else { return Ok(()) };
     writeln!(text, "{}: {what}: lastwords counters {}", plain(name), quoted(path))?;
     let first = Metrics {
         counters: metrics.counters.iter().take(LIMIT).cloned().collect(),
         histograms: metrics.histograms.iter().take(LIMIT).cloned().collect(),
         ..Metrics::default()
     };
-    text.extend(counters::text(&first, 2).bytes());
+    text.extend(metrics::text(&first, 2).bytes());
     let of = |metrics: &Metrics| metrics.counters.len().saturating_add(metrics.histograms.len());
     match of(metrics).saturating_sub(of(&first)) {
         0 => Ok(()),

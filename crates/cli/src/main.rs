@@ -19,6 +19,7 @@ mod kernel_log;
 mod kernels;
 mod lines;
 mod memory;
+mod metrics;
 mod moment;
 mod output;
 mod outside;

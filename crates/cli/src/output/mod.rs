@@ -14,6 +14,7 @@ pub(crate) mod tables;
 mod write;
 
 use crate::account;
+use crate::metrics;
 use crate::say;
 use crate::select::Events;
 use crate::table::plain;
@@ -405,14 +406,10 @@ impl Job<'_> {
         account: &Account<'_>,
         done: &mut Done,
     ) -> anyhow::Result<()> {
-        let words = trace.session().and_then(|one| counters::words(&one.session.info().metrics));
-        let Some((what, line)) = words.zip(done.lines.last_mut()) else { return Ok(()) };
+        let found = metrics::of_trace(trace).zip(done.lines.last_mut());
+        let Some((what, line)) = found else { return Ok(()) };
         if !line.path.is_dir() {
-            say::note(format_args!(
-                "{}: {what} of session {} are not in it: `lastwords counters` prints them, `recover --to ctf` keeps them",
-                plain(&line.path.to_string_lossy()),
-                plain(&account.name)
-            ));
+            metrics::note_left_out(&line.path, &what, &account.name);
             return Ok(());
         }
         let path = counters::kept_at(&line.path);

@@ -2,6 +2,7 @@
 
 use super::write::{Writing, Written};
 use super::{Done, Format, Job, Line, is_stdout, to_file};
+use crate::metrics;
 use crate::traces::Traces;
 use crate::{account, say};
 use anyhow::Context;
@@ -91,6 +92,11 @@ pub(super) fn data_set(job: Job<'_>) -> anyhow::Result<Done> {
     let mut done = Done::default();
     for crash in crashes(job.traces) {
         let line = add(&set, &crash, job.traces)?;
+        for trace in crash.traces.iter().filter_map(|at| job.traces.all.get(*at)) {
+            if let Some(what) = metrics::of_trace(trace) {
+                metrics::note_left_out(&line.path, &what, &trace.name);
+            }
+        }
         job.add_line(line, &mut done);
     }
     job.end(done)

@@ -3,16 +3,16 @@
 use crate::account::LIMIT;
 use crate::exit::{Facts, Outcome};
 use crate::input::Input;
+use crate::metrics::{self, metrics_of};
 use crate::paint::bold;
 use crate::say;
-use crate::table::{Table, plain};
+use crate::table::plain;
 use crate::traces::Traces;
 use anyhow::{Context as _, ensure};
 use lastwords_open::{Account, Losses, Trace};
 use lastwords_render::metrics::{Origin, Report, prometheus};
-use lastwords_render::missing::count;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
-use lastwords_trace::metrics::{Bucket, Labels, Metrics};
+use lastwords_trace::metrics::Metrics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -145,7 +145,7 @@ fn print(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
         let mut text = Vec::new();
         for one in &found {
             writeln!(text, "{} {}", bold("session"), bold(plain(&one.account.name)))?;
-            text.extend(self::text(&one.metrics, 2).bytes());
+            text.extend(metrics::text(&one.metrics, 2).bytes());
         }
         say::print(text);
     }
@@ -236,62 +236,4 @@ fn account_of(one: &KeptSession) -> Account<'static> {
         spans: Vec::new(),
         faults: 0,
     }
-}
-
-/// Returns how many counters and histograms there are, in words; none without any.
-pub(crate) fn words(metrics: &Metrics) -> Option<String> {
-    let of = |number: usize, what| (number > 0).then(|| count(number as u64, what));
-    let words = [of(metrics.counters.len(), "counter"), of(metrics.histograms.len(), "histogram")];
-    let words: Vec<String> = words.into_iter().flatten().collect();
-    (!words.is_empty()).then(|| words.join(" and "))
-}
-
-fn metrics_of(trace: &Trace) -> Option<&Metrics> {
-    Some(&trace.session()?.session.info().metrics)
-}
-
-/// Returns the counters and histograms of a session as tables, which are empty if there are none.
-pub(crate) fn text(metrics: &Metrics, indent: usize) -> String {
-    let mut counters = Table::new(["COUNTER", "VALUE"]).indent(indent);
-    for one in &metrics.counters {
-        counters.row([named(&one.name, &one.labels), one.value.to_string()]);
-    }
-    let head = ["HISTOGRAM", "VALUES", "SUM", "50%", "90%", "99%", "LARGEST"];
-    let mut histograms = Table::new(head).indent(indent);
-    let mut in_flight = String::new();
-    for one in &metrics.histograms {
-        let name = named(&one.name, &one.labels);
-        if one.in_flight > 0 {
-            let (blanks, values) = (" ".repeat(indent), count(one.in_flight, "value"));
-            in_flight += &format!("{blanks}{name}: {values} in flight, which the sum may lack\n");
-        }
-        let bucket = |bucket: Option<Bucket>| bucket.map_or_else(|| "-".to_owned(), range);
-        let part = |thousandths| bucket(one.quantile(thousandths));
-        histograms.row([
-            name,
-            one.count().to_string(),
-            one.sum.map_or_else(|| "unknown".to_owned(), |sum| sum.to_string()),
-            part(500),
-            part(900),
-            part(990),
-            bucket(one.buckets.last().copied()),
-        ]);
-    }
-    let tables = [counters, histograms];
-    let shown = tables.iter().filter(|table| !table.is_empty()).map(Table::render);
-    shown.chain([in_flight]).collect()
-}
-
-fn range(bucket: Bucket) -> String {
-    match bucket {
-        Bucket { low, high, .. } if low == high => low.to_string(),
-        Bucket { low, high, .. } => format!("{low}..{high}"),
-    }
-}
-
-fn named(name: &str, labels: &Labels) -> String {
-    let labels: Vec<String> =
-        labels.iter().map(|(key, value)| format!("{}={:?}", plain(key), plain(value))).collect();
-    let name = plain(name);
-    if labels.is_empty() { name } else { format!("{name}{{{}}}", labels.join(",")) }
 }

@@ -143,6 +143,14 @@ fn reports_name_the_counters_and_recovered_folders_keep_them() {
         .run(&["convert", "app", "-o", out])
         .has_status(0)
         .says("are not in it: `lastwords counters`");
+    place
+        .run(&["ingest", "app", "--into", "set"])
+        .has_status(0)
+        .says("counters and histograms of 1 session are not in the data set");
+    place
+        .run(&["convert", "app", "-o", "other/"])
+        .has_status(0)
+        .says("2 counters and 1 histogram of session app are not in it");
 
     for (args, folder) in [
         (&["recover", "app", "-o"][..], "recovered"),

@@ -12,6 +12,7 @@ mod ledger;
 
 use crate::exit::Outcome;
 use crate::input::{Input, Search};
+use crate::metrics;
 use crate::output::tables;
 use crate::progress::{Progress, human_bytes};
 use crate::say;
@@ -91,6 +92,8 @@ struct Counts {
     compressed: u64,
     /// The first one of them.
     first: Option<String>,
+    /// Sessions with counters, which no table has.
+    counted: u64,
     failed: u64,
 }
 
@@ -185,6 +188,12 @@ fn report(args: &Args, counts: &Counts, dead: usize) {
         let files = count(counts.compressed, "compressed file");
         say::note(format_args!("{files} not opened, the first: {}", plain(first)));
     }
+    if counts.counted > 0 {
+        let sessions = count(counts.counted, "session");
+        say::note(format_args!(
+            "the counters and histograms of {sessions} are not in the data set: `lastwords counters INPUT` prints them"
+        ));
+    }
     if dead > 0 {
         let list = args.into.join(DEAD_LETTERS).display().to_string();
         say::error(format_args!(
@@ -195,8 +204,14 @@ fn report(args: &Args, counts: &Counts, dead: usize) {
     }
 }
 
-/// The crashes of an input that were added: the id and the number of events of each.
-type Added = Vec<(String, u64)>;
+/// What was added of an input.
+#[derive(Default)]
+struct Added {
+    /// The id and the number of events of each crash.
+    crashes: Vec<(String, u64)>,
+    /// Sessions with counters.
+    counted: u64,
+}
 
 /// Adds the crashes of one input, with `read`. An error that may pass is tried again, after a
 /// pause. The last error is part of the entry.
@@ -225,9 +240,10 @@ fn one(
         pause(wait);
         wait = (wait * 2).min(LONGEST_PAUSE);
     };
-    counts.crashes += added.len() as u64;
-    entry.events = added.iter().map(|(_, events)| events).sum();
-    entry.crashes = added.into_iter().map(|(id, _)| id).collect();
+    counts.crashes += added.crashes.len() as u64;
+    counts.counted += added.counted;
+    entry.events = added.crashes.iter().map(|(_, events)| events).sum();
+    entry.crashes = added.crashes.into_iter().map(|(id, _)| id).collect();
     match error {
         None => counts.inputs += 1,
         Some((error, Some(Reason::NothingToRecover))) if entry.crashes.is_empty() => {
@@ -250,13 +266,15 @@ fn one(
 /// Adds the crashes of one input. Returns those that were added, also if a part of the input cannot
 /// be read.
 fn add(args: &Args, set: &DataSet, path: &Path) -> (Added, anyhow::Result<()>) {
-    let mut added = Vec::new();
+    let mut added = Added::default();
     let done = std::path::absolute(path).map_err(Into::into).and_then(|path| {
         let Some(word) = path.to_str() else { bail!("its name is not UTF-8") };
         args.input.only(word).read(Search::Checked, |traces| {
             for crash in tables::crashes(&traces) {
                 let line = tables::add(set, &crash, &traces)?;
-                added.push((crash.id, line.events.unwrap_or(0)));
+                let own = crash.traces.iter().filter_map(|at| traces.all.get(*at));
+                added.counted += own.filter_map(metrics::of_trace).count() as u64;
+                added.crashes.push((crash.id, line.events.unwrap_or(0)));
             }
             traces.faults.first().map_or(Ok(()), |fault| Err(fault.clone().into()))
         })
@@ -280,8 +298,8 @@ mod tests {
         let (mut counts, pauses) = (Counts::default(), RefCell::new(Vec::new()));
         let mut left = reasons.iter();
         let read = || match left.next() {
-            Some(reason) => (Vec::new(), Err(failure(*reason))),
-            None => (vec![("id".to_owned(), 7)], Ok(())),
+            Some(reason) => (Added::default(), Err(failure(*reason))),
+            None => (Added { crashes: vec![("id".to_owned(), 7)], counted: 0 }, Ok(())),
         };
         let pause = |time: Duration| pauses.borrow_mut().push(time.as_millis());
         let entry = Entry::new(Path::new("x"), Measure::default());
@@ -308,7 +326,7 @@ mod tests {
     #[test]
     fn a_data_set_that_cannot_be_written_is_no_fault_of_an_input() {
         let full = || arrow::Error::Output(std::io::Error::from_raw_os_error(28));
-        let read = || (Vec::new(), Err(anyhow::Error::from(full()).context("id")));
+        let read = || (Added::default(), Err(anyhow::Error::from(full()).context("id")));
         let entry = Entry::new(Path::new("x"), Measure::default());
         let pause = |_| panic!("tried again");
         let ran = one(entry, 9, &pause, read, &mut Counts::default());

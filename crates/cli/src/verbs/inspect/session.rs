@@ -3,10 +3,10 @@
 use super::{activity, losses};
 use crate::account::write_dated_verdict;
 use crate::ended;
+use crate::metrics;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
-use crate::verbs::counters;
 use lastwords_folders::SnapshotState;
 use lastwords_open::Holds;
 use lastwords_open::inspect::session::{Lost, Report};
@@ -27,7 +27,7 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
     }
     if !report.metrics.is_empty() {
         writeln!(out, "{}", bold("counters"))?;
-        out.write_all(counters::text(report.metrics, 2).as_bytes())?;
+        out.write_all(metrics::text(report.metrics, 2).as_bytes())?;
     }
     channels(report, out)?;
     if verbose { streams(report, out) } else { Ok(()) }

@@ -2,9 +2,9 @@
 
 use super::reading::{EventRow, LossRow, Reading, RingRow, Sort, State};
 use crate::ended;
+use crate::metrics;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
-use crate::verbs::counters;
 use lastwords_open::duration;
 use lastwords_render::evidence::SpanReport;
 
@@ -50,7 +50,7 @@ pub(super) fn table(reading: &Reading, sort: Sort) -> String {
         }
     }
     if !reading.metrics.is_empty() {
-        text.push_str(&format!("\n{}", counters::text(&reading.metrics, 0)));
+        text.push_str(&format!("\n{}", metrics::text(&reading.metrics, 0)));
     }
     text.push('\n');
     losses(reading).iter().for_each(|line| text.push_str(&format!("{line}\n")));
