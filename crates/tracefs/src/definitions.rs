@@ -16,7 +16,8 @@ pub enum DefinitionKind {
     /// A probe in the kernel: `p:NAME SYMBOL[+OFFSET] [ARGS]` or `r:NAME SYMBOL [ARGS]`.
     Kprobe,
     /// A probe in a program or library: `p:NAME PLACE [ARGS]` or `r:NAME PLACE [ARGS]`. PLACE is
-    /// `PATH:OFFSET`, `PATH:FUNCTION` or, for `p`, a static probe `PATH:PROVIDER:PROBE`.
+    /// `PATH:OFFSET`, `PATH:FUNCTION` or, for `p`, a static probe `PATH:PROVIDER:PROBE`, or
+    /// `PATH::PROBE` of any provider.
     Uprobe,
     /// A probe of a kernel function by ftrace: `[NAME] FUNCTION[%return] [ARGS]`.
     Fprobe,
@@ -38,6 +39,18 @@ impl DefinitionKind {
             Self::Fprobe => ("README", "\tf[:["),
             Self::Tprobe => ("README", "\tt[:["),
             Self::Eprobe => ("README", "\te[:["),
+        }
+    }
+
+    /// Returns what a kernel needs for such definitions.
+    fn needs(self) -> &'static str {
+        match self {
+            Self::Kprobe => "kprobe events: they need CONFIG_KPROBE_EVENTS",
+            Self::Uprobe => "uprobe events: they need CONFIG_UPROBE_EVENTS",
+            Self::Synthetic => "synthetic events: they need CONFIG_SYNTH_EVENTS",
+            Self::Fprobe => "fprobe events: they need Linux 6.4 and CONFIG_FPROBE_EVENTS",
+            Self::Tprobe => "tracepoint probes: they need Linux 6.4 and CONFIG_FPROBE_EVENTS",
+            Self::Eprobe => "event probes: they need Linux 5.15 and CONFIG_PROBE_EVENTS",
         }
     }
 
@@ -155,8 +168,9 @@ impl Definition {
             text => top.read(file).is_ok_and(|help| help.contains(text)),
         };
         if !has {
-            let what = if text.is_empty() { file } else { "such probes" };
-            bail!("{option}: this kernel was built without {what}");
+            let kernel = rustix::system::uname();
+            let release = kernel.release().to_string_lossy();
+            bail!("{option}: Linux {release} has no {}", self.kind.needs());
         }
         if self.exists(top)? {
             bail!("{option}: an event {}:{} exists; choose another name", self.system, self.name);

@@ -65,10 +65,12 @@ pub(crate) fn function(path: &Path, name: &str) -> anyhow::Result<u64> {
     }
 }
 
-/// Returns the places of a static probe in a file.
+/// Returns the places of a static probe in a file. An empty `provider` is the only one that has a
+/// probe of this name.
 ///
 /// # Errors
-/// The file is no ELF file, or has no such probe, or its notes are damaged.
+/// The file is no ELF file, or has no such probe, or that of several providers, or its notes are
+/// damaged.
 pub(crate) fn usdt(path: &Path, provider: &str, name: &str) -> anyhow::Result<Vec<Place>> {
     let shown = path.display();
     let cache = open(path)?;
@@ -79,28 +81,33 @@ pub(crate) fn usdt(path: &Path, provider: &str, name: &str) -> anyhow::Result<Ve
     let base = file.section_by_name(".stapsdt.base").map(|section| section.address());
     let order = if file.is_little_endian() { ByteOrder::Little } else { ByteOrder::Big };
     let mut notes = Reader::new("the notes of static probes", bytes, order);
-    let (mut places, mut names) = (Vec::new(), Vec::new());
+    let (mut places, mut names, mut found) = (Vec::new(), Vec::new(), Vec::new());
     while notes.left() > 0 {
         let Some(note) = next(&mut notes, file.is_64()).with_context(|| shown.to_string())? else {
             continue;
         };
-        if note.provider != provider.as_bytes() || note.name != name.as_bytes() {
+        let is_of = provider.is_empty() || note.provider == provider.as_bytes();
+        if !is_of || note.name != name.as_bytes() {
             names.push(note.shown());
             continue;
         }
+        found.push(note.shown());
         // A file that was moved (prelink) has notes with the addresses of before.
         let moved = base.map_or(0, |base| base.wrapping_sub(note.base));
         let of = |address: u64| offset(&file, address.wrapping_add(moved));
         let semaphore = (note.semaphore != 0).then(|| of(note.semaphore)).transpose()?;
         places.push(Place { offset: of(note.address)?, semaphore });
     }
-    names.sort();
-    names.dedup();
+    for names in [&mut names, &mut found] {
+        names.sort();
+        names.dedup();
+    }
     ensure!(
         !places.is_empty(),
         "{shown}: it has no static probe {provider}:{name}; it has {}",
         names.join(", ")
     );
+    ensure!(found.len() == 1, "{shown}: it has {}: name the provider", found.join(", "));
     places.sort_unstable_by_key(|place| place.offset);
     Ok(places)
 }

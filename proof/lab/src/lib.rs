@@ -29,6 +29,7 @@ mod command;
 mod compare;
 mod confined;
 mod coredumpd;
+mod cost;
 mod dump;
 mod hist;
 mod hist_dump;
@@ -185,6 +186,7 @@ const OTHERS: &[Other] = &[
     Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
     Other { name: choice::NAME, what: choice::WHAT, run: choice::run },
+    Other { name: cost::NAME, what: cost::WHAT, run: cost::run },
     Other { name: hist::NAME, what: hist::WHAT, run: hist::run },
     Other { name: hist_dump::NAME, what: hist_dump::WHAT, run: hist_dump::run },
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },

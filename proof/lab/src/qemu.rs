@@ -28,6 +28,8 @@ pub(super) struct Config<'a> {
     pub(super) cpus: u32,
     /// More for QEMU's name of an x86_64 CPU.
     pub(super) more_cpu: &'a str,
+    /// Each instruction takes a nanosecond of the guest's time, however long it takes here.
+    pub(super) counts_instructions: bool,
     /// The machine stands still at the panic, before the panic's notifiers run.
     pub(super) pause_at_panic: bool,
     /// A reset starts the guest anew, and does not end QEMU.
@@ -57,6 +59,7 @@ impl<'a> Config<'a> {
             memory: 512,
             cpus: 1,
             more_cpu: "",
+            counts_instructions: false,
             pause_at_panic: false,
             reboots: false,
             more: &[],
@@ -97,7 +100,11 @@ impl Guest {
             Arch::Amd64 => format!("{}{}", config.arch.cpu(), config.more_cpu),
             Arch::Arm64 => config.arch.cpu().to_string(),
         });
-        command.args(["-accel", "tcg,thread=multi", "-smp", &config.cpus.to_string()]);
+        match config.counts_instructions {
+            true => command.args(["-accel", "tcg", "-icount", "shift=0,sleep=off"]),
+            false => command.args(["-accel", "tcg,thread=multi"]),
+        };
+        command.args(["-smp", &config.cpus.to_string()]);
         command.args(["-m", &config.memory.to_string(), "-display", "none", "-nodefaults"]);
         if !config.reboots {
             command.arg("-no-reboot");

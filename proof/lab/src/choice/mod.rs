@@ -1,6 +1,9 @@
-//! The choices of `lastwords record` beside those of trace-cmd: functions, processes, graphs. The
-//! guest records by the same options with both, and keeps the settings that the kernel had
-//! meanwhile. Files and texts come out on a disk and are compared here.
+//! The options of `lastwords record` beside those of trace-cmd: functions, processes, CPUs, clocks,
+//! instances, probes. The guest records by the same options with both, and keeps the settings that
+//! the kernel had meanwhile. Files and texts come out on a disk and are compared here.
+
+mod pairs;
+mod probed;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,20 +12,20 @@ use anyhow::{Context, Result};
 
 use crate::Setup;
 use crate::compare::Rows;
-use crate::record;
+use crate::record::{self, More};
 use crate::texts::read;
+use probed::Probed;
 use rig::run_quietly;
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "choice";
-pub(super) const WHAT: &str = "`lastwords record` with chosen functions, processes and graphs, beside trace-cmd with the same options";
+pub(super) const WHAT: &str = "`lastwords record` by each of its options for the kernel's tracer, beside trace-cmd with the same options";
 
 /// The expected contents of a recording.
 struct Case {
     name: &'static str,
-    /// Beginnings of the names of its functions, and names that it must not have.
+    /// Beginnings of the names of its functions.
     functions: &'static [&'static str],
-    not: &'static [&'static str],
     /// The processes that it has.
     of: Of,
 }
@@ -30,35 +33,38 @@ struct Case {
 /// Whose functions a recording has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
-    All,
     Command,
     Family,
-    Init,
 }
+
+/// The tracer that some kernels have for the top level alone.
+const GRAPH: &str = "function_graph";
 
 /// Whose recording is judged by all that was chosen.
 const OURS: &str = "ours";
 
 const CASES: &[Case] = &[
-    Case { name: "only", functions: &["vfs_read", "vfs_w"], not: &["vfs_readv"], of: Of::All },
-    Case { name: "but", functions: &["vfs_"], not: &["vfs_read", "vfs_write"], of: Of::All },
-    Case { name: "command", functions: &["vfs_"], not: &[], of: Of::Command },
-    Case { name: "family", functions: &["vfs_"], not: &[], of: Of::Family },
-    Case { name: "pid", functions: &["vfs_"], not: &[], of: Of::Init },
-    Case { name: "stacks", functions: &["vfs_read"], not: &[], of: Of::All },
-    Case { name: "graph", functions: &["vfs_"], not: &[], of: Of::Command },
+    Case { name: "command", functions: &["vfs_"], of: Of::Command },
+    Case { name: "family", functions: &["vfs_"], of: Of::Family },
+    Case { name: "graph", functions: &["vfs_"], of: Of::Command },
 ];
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    record::run_guest(setup, include_bytes!("../guest/choice.sh"))?;
+    let probed = Probed::build(setup.folder)?;
+    let more = More {
+        programs: vec![("probed", probed.program.clone())],
+        files: vec![("places", probed.places()?)],
+        ..More::default()
+    };
+    record::run_guest(setup, include_bytes!("../guest/choice.sh"), &more)?;
     let found = Found { folder: setup.folder.join("out"), lastwords: setup.lastwords };
     for case in CASES {
         if let Err(error) = found.case(case, rows) {
             rows.row(false, case.name, &format!("{error:#}"));
         }
     }
-    for part in [Found::depth, Found::wrong, Found::ended] {
+    for part in [Found::depth, Found::wrong, Found::ended, Found::pairs] {
         if let Err(error) = part(&found, rows) {
             rows.row(false, "a part", &format!("{error:#}"));
         }
@@ -81,21 +87,18 @@ impl Found<'_> {
         let name = case.name;
         let (status, said) =
             (self.text(&format!("{name}.status"))?, self.text(&format!("{name}.said"))?);
+        if name == "graph" && !self.has_graph()? {
+            return self.refused(name, rows);
+        }
         rows.row(status.trim() == "0", &format!("{name}: status"), said.trim());
-        let theirs = self.text(&format!("{name}.peer.settings"))?;
-        let ours = self.text(&format!("{name}.settings"))?;
-        rows.same_text(
-            &format!("{name}: the settings of trace-cmd"),
-            theirs.as_bytes(),
-            &Ok(ours.into_bytes()),
-        );
+        let settings = [format!("{name}.peer.settings"), format!("{name}.settings")];
+        self.same_text(&format!("{name}: the settings"), [&settings[0], &settings[1]], rows)?;
         let (ours, theirs) = (self.calls(name, name)?, self.calls(&format!("{name}.peer"), name)?);
         for (calls, whose) in [(&ours, "ours"), (&theirs, "trace-cmd's")] {
             let wrong = calls.iter().find(|call| !case.has(call));
             let is_there =
                 |part: &&&str| !calls.iter().any(|call| call.function.starts_with(**part));
-            // The first process only waits for the recording: it may make no call.
-            let missing = case.functions.iter().find(is_there).filter(|_| case.of != Of::Init);
+            let missing = case.functions.iter().find(is_there);
             let detail = format!("{} calls; {wrong:?} {missing:?}", calls.len());
             let ok = wrong.is_none() && missing.is_none();
             rows.row(ok, &format!("{name}: functions and processes in {whose}"), &detail);
@@ -108,7 +111,7 @@ impl Found<'_> {
             of
         };
         let (ours, theirs) = (last(&ours), last(&theirs));
-        let ok = ours == theirs && (case.of == Of::Init || ours.len() == 12);
+        let ok = ours == theirs && ours.len() == 12;
         rows.row(ok, &format!("{name}: the last calls"), &format!("{ours:?} {theirs:?}"));
         self.same_state(name, rows)
     }
@@ -139,11 +142,12 @@ impl Found<'_> {
     /// in the top level, and sets the function while its tracer works already: it promises the
     /// chosen graphs, and has more.
     fn depth(&self, rows: &mut Rows) -> Result<()> {
+        if !self.has_graph()? {
+            return self.refused("depth", rows);
+        }
         let said = self.text("depth.said")?;
         rows.row(self.text("depth.status")?.trim() == "0", "depth: status", said.trim());
-        let (ours, theirs) = (self.text("depth.graph")?, self.text("depth.peer.graph")?);
-        let what = "depth: the settings of trace-cmd";
-        rows.same_text(what, theirs.as_bytes(), &Ok(ours.into_bytes()));
+        self.same_text("depth: the settings", ["depth.peer.graph", "depth.graph"], rows)?;
         for (file, whose) in [("depth.dat", OURS), ("depth.peer.dat", "trace-cmd's")] {
             let path = self.folder.join(file);
             let text = run_quietly(Command::new("trace-cmd").args(["report", "-i"]).arg(&path))?;
@@ -173,9 +177,17 @@ impl Found<'_> {
 
     /// A wrong word is named, and nothing is left.
     fn wrong(&self, rows: &mut Rows) -> Result<()> {
-        for (name, word) in
-            [("no-function", "-l no_such_function"), ("no-graph", "-g no_such_function")]
-        {
+        for (name, word) in [
+            ("no-function", "-l no_such_function"),
+            ("no-graph", "-g no_such_function"),
+            ("no-cpu", "-M 100000000"),
+            ("no-clock", "clock sundial: this kernel has local, "),
+            ("no-usdt", "static probe lab:none; it has lab:done"),
+        ] {
+            if name == "no-graph" && !self.has_graph()? {
+                self.refused(name, rows)?;
+                continue;
+            }
             let (status, said) =
                 (self.text(&format!("{name}.status"))?, self.text(&format!("{name}.said"))?);
             let ok = status.trim() == "1" && said.contains(word);
@@ -188,6 +200,10 @@ impl Found<'_> {
     /// Recordings that signals end leave nothing, after `restore` also that of SIGKILL.
     fn ended(&self, rows: &mut Rows) -> Result<()> {
         for (signal, status) in [("INT", "0"), ("TERM", "0"), ("KILL", "137")] {
+            if !self.has_graph()? {
+                self.refused(signal, rows)?;
+                continue;
+            }
             let (found, said) =
                 (self.text(&format!("{signal}.status"))?, self.text(&format!("{signal}.said"))?);
             rows.row(found.trim() == status, &format!("{signal}: status"), said.trim());
@@ -200,9 +216,32 @@ impl Found<'_> {
         Ok(())
     }
 
+    /// Returns true if instances have the tracer function_graph.
+    fn has_graph(&self) -> Result<bool> {
+        Ok(self.text("tracers")?.split_whitespace().any(|tracer| tracer == GRAPH))
+    }
+
+    /// Where instances have no function_graph, that is said, and nothing is left.
+    fn refused(&self, name: &str, rows: &mut Rows) -> Result<()> {
+        let said = self.text(&format!("{name}.said"))?;
+        let ok = said.contains(&format!("in an instance, tracer {GRAPH}: this kernel has "));
+        rows.row(ok, &format!("{name}: what the kernel has not is refused"), said.trim());
+        self.same_state(name, rows)
+    }
+
+    fn pairs(&self, rows: &mut Rows) -> Result<()> {
+        pairs::all(self, rows)
+    }
+
     fn same_state(&self, name: &str, rows: &mut Rows) -> Result<()> {
-        let (before, after) = (self.text("before.state")?, self.text(&format!("{name}.state"))?);
-        rows.same_text(&format!("{name}: state"), before.as_bytes(), &Ok(after.into_bytes()));
+        let after = format!("{name}.state");
+        self.same_text(&format!("{name}: state"), ["before.state", &after], rows)
+    }
+
+    /// Compares two texts of the guest, the truth first.
+    fn same_text(&self, what: &str, [truth, ours]: [&str; 2], rows: &mut Rows) -> Result<()> {
+        let (truth, ours) = (self.text(truth)?, self.text(ours)?);
+        rows.same_text(what, truth.as_bytes(), &Ok(ours.into_bytes()));
         Ok(())
     }
 }
@@ -211,7 +250,6 @@ impl Found<'_> {
 #[derive(Debug)]
 struct Call {
     function: String,
-    pid: u32,
     /// It is of the command itself.
     is_of_command: bool,
 }
@@ -225,12 +263,12 @@ impl Call {
         // A line of an instance begins with its name.
         let (head, rest) = line.trim_start_matches("peer:").split_once(": ")?;
         let (task, _) = head.split_once(" [")?;
-        let pid = task.trim().rsplit_once('-')?.1.parse().ok()?;
+        let pid: u32 = task.trim().rsplit_once('-')?.1.parse().ok()?;
         let what = rest.split_once(':')?.1;
         let what = what.rsplit_once('|').map_or(what, |(_, what)| what).trim();
         let function: String =
             what.chars().take_while(|c| c.is_ascii_alphanumeric() || "_.".contains(*c)).collect();
-        Some(Self { function, pid, is_of_command: pid == command })
+        Some(Self { function, is_of_command: pid == command })
     }
 }
 
@@ -250,12 +288,6 @@ fn is_call(line: &str) -> bool {
 impl Case {
     fn has(&self, call: &Call) -> bool {
         let is_chosen = self.functions.iter().any(|part| call.function.starts_with(part));
-        let is_left_out = self.not.contains(&call.function.as_str());
-        let is_of = match self.of {
-            Of::Command => call.is_of_command,
-            Of::Init => call.pid == 1,
-            Of::All | Of::Family => true,
-        };
-        is_chosen && !is_left_out && is_of
+        is_chosen && (self.of == Of::Family || call.is_of_command)
     }
 }

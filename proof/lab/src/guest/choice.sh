@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first program of a guest in which `lastwords record` and trace-cmd choose functions and processes by the same options. The files of
-# both recordings go to the first disk, with the settings that the kernel had meanwhile. The commands of the recorders are this script too.
+# The first program of a guest in which `lastwords record` and trace-cmd record by the same options. The files of both recordings go to the
+# first disk, with the settings that the kernel had meanwhile. The commands of the recorders are this script too.
 T=/sys/kernel/tracing
 O=/t/out
 OWN=$T/instances/own
@@ -29,6 +29,52 @@ if [ "$1" = work ]; then
     exit 0
 fi
 
+# The processes of a case of `pair`: the target $$ starts a process on each CPU, each of them one more. It does so between two stops.
+member() { echo $$ >> "$O/$1.pids"; }
+case $1 in
+    target)
+        member "$2"
+        cd / && kill -STOP $$
+        for cpu in 1 2; do taskset $cpu sh /init child "$2"; done
+        show /proc/version > /dev/null
+        kill -STOP $$
+        ;;
+    child)
+        member "$2"
+        for f in /proc/version /no/such /proc/self/stat; do show $f > /dev/null 2>&1; done
+        sh /init grandchild "$2"
+        exit 0
+        ;;
+    grandchild)
+        member "$2"
+        exec probed
+        ;;
+esac
+is_stopped() { grep -q '^State:.T' "/proc/$target/status"; }
+
+# The command of `lastwords record` in `pair`: it records by trace-cmd too. What that records lets the target go on, and waits for it.
+if [ "$1" = peer ]; then
+    eval "trace-cmd record -q -B own.peer -C mono -o $O/$2.peer.dat $THEIRS sh /init go $2" > "$O/$2.peer.said" 2>&1
+    # It leaves these changed.
+    for o in event-fork function-fork; do echo 0 > "$T/options/$o"; done
+    exit 0
+fi
+if [ "$1" = go ]; then
+    for i in own own.peer; do
+        (
+            cd $T/instances/$i || exit
+            for f in set_event set_event_pid set_ftrace_pid set_ftrace_filter set_ftrace_notrace tracing_cpumask trace_clock current_tracer \
+                trace_options; do
+                show $f
+            done
+            cat events/sched/*/trigger events/*/*/filter | grep -v -e '^#' -e '^none$'
+        ) | sed -e 's/^lastwords_[0-9]*:/hand:/' > "$O/$2${i#own}.settings"
+    done
+    kill -CONT "$target"
+    until is_stopped; do sleep 0.05; done
+    exit 0
+fi
+
 . /prelude
 export HOME=/t NO_COLOR=1
 mount -t tracefs tr $T || fail "tracefs"
@@ -41,13 +87,17 @@ uname -r > $O/release
 state() {
     (
         cd $T || exit
-        for f in set_event tracing_on current_tracer set_ftrace_filter set_ftrace_notrace set_ftrace_pid set_event_pid set_graph_function \
-            set_graph_notrace max_graph_depth tracing_cpumask options/*; do
+        for f in set_event tracing_on current_tracer trace_clock buffer_size_kb buffer_percent buffer_subbuf_size_kb saved_cmdlines_size \
+            dynamic_events kprobe_events uprobe_events synthetic_events set_ftrace_filter set_ftrace_notrace set_ftrace_pid \
+            set_ftrace_notrace_pid set_event_pid set_event_notrace_pid set_graph_function set_graph_notrace max_graph_depth tracing_cpumask \
+            options/*; do
             echo "== $f"
             cat $f 2> /dev/null
         done
         echo "== instances"
         ls instances
+        echo "== triggers and filters"
+        cat events/*/*/trigger events/*/*/filter | grep -v -e '^#' -e '^none$'
     ) > "$O/$1.state"
     ls -A /dev/shm/lastwords-* 2> /dev/null | grep '^.record' >> "$O/$1.state"
 }
@@ -72,6 +122,31 @@ both() {
     echo "case $name: status $(cat "$O/$name.status"), $(tail -n 1 "$O/$name.said")"
 }
 
+# pair NAME OURS [THEIRS]: records the same work by both at the same time. THEIRS are the options of trace-cmd, where they differ.
+pair() {
+    name=$1
+    export THEIRS="${3-$2}" target
+    sh /init target "$name" &
+    target=$!
+    until_so is_stopped
+    state "$name.before"
+    eval "lastwords record --instance own -o $O/$name.dat $2 -- sh /init peer $name" > "$O/$name.said" 2>&1
+    echo $? > "$O/$name.status"
+    kill -KILL $target
+    wait $target
+    state "$name"
+    echo "case $name: status $(cat "$O/$name.status"), $(tail -n 1 "$O/$name.said")"
+}
+
+# by_hand NAME KIND DEFINITION...: the option KIND of ours, beside events that are defined by hand, once for each DEFINITION.
+by_hand() {
+    name=$1 kind=$2 ours=$3
+    shift 3
+    for line in "$@"; do echo "$line" >> $T/dynamic_events; done
+    pair "$name" "--$kind '$ours'" "-e 'hand:*'"
+    echo > $T/dynamic_events
+}
+
 # wrong NAME ARGUMENTS...: ours alone, which is to fail.
 wrong() {
     name=$1
@@ -90,17 +165,52 @@ until_so() {
     done
 }
 
+# trace-cmd makes the ring of the top level one of this size.
+echo 1408 > $T/buffer_size_kb
 state before
-both only -p function -l vfs_read -l 'vfs_w*'
-both but -p function -l 'vfs_*' -n vfs_read -n 'vfs_w*'
+cat $T/README > $O/README
+mkdir $OWN
+cat $OWN/available_tracers > $O/tracers
+rmdir $OWN
 both command -p function -l 'vfs_*' -F
 both family -p function -l 'vfs_*' -F -c
-both pid -p function -l 'vfs_*' -P 1
-both stacks -p function -l vfs_read -O func_stack_trace
 both graph -p function_graph -l 'vfs_*' -F
 both depth -p function_graph -g vfs_read --max-graph-depth 2
 
+EXEC=sched:sched_process_exec EXIT=sched:sched_process_exit OPEN=syscalls:sys_enter_openat
+pair only "-p function -l vfs_read -l 'vfs_w*'"
+pair but "-p function -l 'vfs_*' -n vfs_read -n 'vfs_w*'"
+pair func-stacks '-p function -l vfs_read -O func_stack_trace'
+pair levels '-p function_graph -g vfs_read --max-graph-depth 2' '-p function_graph'
+pair pid "-P \$target -e $EXEC -e $EXIT -e $OPEN -p function -l 'vfs_*'"
+pair children "-P \$target -c -e $EXEC -e $EXIT -e $OPEN -p function -l 'vfs_*'"
+pair cpus "-M 2 -e $EXEC -e $OPEN -p function -l vfs_read"
+for clock in boot global counter x86-tsc; do pair clock-$clock "-C $clock -e $EXEC -e $OPEN"; done
+pair buffers "-e $EXEC -B one -e $OPEN -B two -e $EXIT -p function -l vfs_read" "-e $EXEC -B one.peer -e $OPEN -B two.peer -e $EXIT -p function -l vfs_read"
+pair stacks "-T -e $EXEC -e $EXIT"
+pair options "-O nooverwrite -O hash-ptr -O nomarkers -O userstacktrace -e $EXEC -e $OPEN"
+pair filter "-e $EXEC -f 'filename ~ \"*probed\"' -e $EXIT -e $OPEN -f 'dfd != 7'"
+pair negated "-e syscalls -v -e 'syscalls:sys_exit_*' -e 'syscalls:*_openat'"
+pair trigger "-e $EXEC -R 'stacktrace if filename ~ \"*probed\"' -R 'enable_event:sched:sched_process_exit:1'"
+by_hand kprobe kprobe 'p:opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring' 'p:hand/opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring'
+by_hand kretprobe kprobe 'r:opened do_sys_openat2 got=$retval:s64' 'r:hand/opened do_sys_openat2 got=$retval:s64'
+by_hand fprobe fprobe 'entered vfs_read $arg3' 'f:hand/entered vfs_read $arg3'
+by_hand fexit fprobe 'left vfs_read%return got=$retval:s64' 'f:hand/left vfs_read%return got=$retval:s64'
+by_hand tprobe tprobe 'ran sched_process_exec old=$arg2:s32' 't:hand/ran sched_process_exec old=$arg2:s32'
+by_hand eprobe eprobe 'ran sched:sched_process_exec old=$old_pid:s32 file=$filename:string' \
+    'e:hand/ran sched.sched_process_exec old=$old_pid:s32 file=$filename:string'
+. /places
+LIB=/lib/libprobed.so
+by_hand uprobe uprobe "p:step $LIB:lab_step number=%di:s32" "p:hand/step $LIB:$STEP number=%di:s32"
+by_hand uretprobe uprobe "r:step $LIB:lab_step result=\$retval:s32" "r:hand/step $LIB:$STEP result=\$retval:s32"
+by_hand usdt uprobe "p:done $LIB:lab:done" "p:hand/done $LIB:${DONE% *}" "p:hand/done $LIB:${DONE#* }"
+by_hand usdt-any uprobe "p:done $LIB::done" "p:hand/done $LIB:${DONE% *}" "p:hand/done $LIB:${DONE#* }"
+state end
+
 wrong no-function -p function -l vfs_read -l no_such_function
+wrong no-cpu -e $EXEC -M 100000000
+wrong no-clock -e $EXEC -C sundial
+wrong no-usdt --uprobe "p:done $LIB:lab:none"
 wrong no-graph -p function_graph --max-graph-depth 2 -O func_stack_trace -g vfs_read -g no_such_function
 SHARED="-p function_graph -g vfs_read --max-graph-depth 2 -O func_stack_trace -O nofuncgraph-irqs"
 is_on() { [ "$(cat $OWN/tracing_on)" = 1 ] && [ "$(cat $OWN/current_tracer)" = function_graph ]; }

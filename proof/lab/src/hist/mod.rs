@@ -48,7 +48,7 @@ const CASES: &[(&str, &[(&str, u64)])] = &[
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    record::run_guest(setup, include_bytes!("../guest/hist.sh"))?;
+    record::run_guest(setup, include_bytes!("../guest/hist.sh"), &record::More::default())?;
     let found = Found { folder: setup.folder.join("out") };
     for (name, counts) in CASES {
         if let Err(error) = found.case(name, counts, rows) {

@@ -32,22 +32,34 @@ const LIMIT: Duration = Duration::from_secs(2400);
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    run_guest(setup, include_bytes!("../guest/record.sh"))?;
+    run_guest(setup, include_bytes!("../guest/record.sh"), &More::default())?;
     judge::all(&setup.folder.join("out"), setup.lastwords, rows)
+}
+
+/// What a guest gets besides the program and trace-cmd.
+#[derive(Default)]
+pub(super) struct More {
+    /// Programs of this machine, by their names.
+    pub(super) programs: Vec<(&'static str, PathBuf)>,
+    /// Texts, by their names.
+    pub(super) files: Vec<(&'static str, String)>,
+    /// Its only CPU takes a nanosecond for each instruction.
+    pub(super) counts_instructions: bool,
 }
 
 /// Runs a guest that has the program, trace-cmd and a script as its first program. What the script
 /// writes to the disk is in the folder `out` afterwards.
-pub(super) fn run_guest(setup: &Setup<'_>, script: &[u8]) -> Result<()> {
+pub(super) fn run_guest(setup: &Setup<'_>, script: &[u8], more: &More) -> Result<()> {
     let Setup { store, kernel, folder, .. } = *setup;
-    let initramfs = initramfs(setup, script)?;
+    let initramfs = initramfs(setup, script, more)?;
     let disk = folder.join("out.tar");
     File::create(&disk)?.set_len(DISK)?;
     let program = qemu(store, Arch::Amd64)?;
     let config = Config {
         arguments: "loglevel=4 panic=0 no_timer_check",
         memory: MEMORY,
-        cpus: CPUS,
+        cpus: if more.counts_instructions { 1 } else { CPUS },
+        counts_instructions: more.counts_instructions,
         disks: std::slice::from_ref(&disk),
         ..Config::new(Arch::Amd64, &program, [&kernel.image, &initramfs, folder])
     };
@@ -58,14 +70,16 @@ pub(super) fn run_guest(setup: &Setup<'_>, script: &[u8]) -> Result<()> {
     std::fs::remove_file(&disk).with_context(|| disk.display().to_string())
 }
 
-fn initramfs(setup: &Setup<'_>, script: &[u8]) -> Result<PathBuf> {
+fn initramfs(setup: &Setup<'_>, script: &[u8], more: &More) -> Result<PathBuf> {
     let Setup { store, kernel, lastwords, folder, .. } = *setup;
     let modules = [DISK_MODULES, VSOCK].concat();
     let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, script, &modules)?;
     let trace_cmd = run_quietly(Command::new("sh").args(["-c", "command -v trace-cmd"]));
     let trace_cmd = trace_cmd.context("trace-cmd is needed: cargo xtask setup")?;
     let programs = [("lastwords", lastwords.to_path_buf()), ("trace-cmd", trace_cmd.trim().into())];
+    let programs: Vec<_> = programs.into_iter().chain(more.programs.iter().cloned()).collect();
     add_programs(&mut archive, folder, &programs)?;
+    more.files.iter().for_each(|(name, text)| archive.program(name, text.as_bytes()));
     let path = folder.join("initramfs");
     std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
     Ok(path)

@@ -16,7 +16,7 @@ pub(in crate::verbs) struct ProbeOptions {
     ///
     /// PROBE is `p:NAME /PATH:FUNCTION [ARGS]`, or `r:NAME /PATH:FUNCTION [ARGS]` at the return of the
     /// function. In place of FUNCTION, an offset in the file is possible, and for `p` a static probe
-    /// (USDT), PROVIDER:PROBE.
+    /// (USDT), PROVIDER:PROBE, or :PROBE of any provider.
     #[arg(long, value_name = "PROBE")]
     uprobe: Vec<String>,
 

@@ -1,0 +1,68 @@
+#!/bin/busybox sh
+# The first program of a guest in which a program works with no recording, with `lastwords record`, with the same and --stream, and with
+# `trace-cmd record`, in turn, for each of some options. The program's times go to the first disk.
+T=/sys/kernel/tracing
+O=/t/out
+
+# The command of a recording: it lets the program go on, and waits for its time.
+if [ "$1" = go ]; then
+    kill -CONT "$target"
+    read -r ns < /t/times
+    echo "$ns" > /t/time
+    exit 0
+fi
+
+. /prelude
+export HOME=/t NO_COLOR=1
+mount -t tracefs tr $T || fail "tracefs"
+mkdir -p /dev/shm $O
+mount -t tmpfs s /dev/shm
+cd /t || fail "cd"
+uname -r > $O/release
+head -c 2000 /dev/zero > /t/file
+mkfifo /t/times
+# Neither end waits for the other to be opened.
+exec 3<> /t/times
+
+# one ROW WHO RECORDER: measures the program once. The options in RECORDER may name the $target.
+one() {
+    cost $TIMES /t/file > /t/times &
+    export target=$!
+    until grep -q '^State:.T' "/proc/$target/status"; do sleep 0.05; done
+    rm -rf /t/a.dat* /t/time
+    eval "$3 sh /init go" > /t/said 2>&1 || fail "$1 $2: $(cat /t/said)"
+    wait $target
+    echo "$1,$2,$(cat /t/time),$(grep -c 'nothing lost' /t/said)" >> $O/times
+    # trace-cmd leaves it.
+    echo > $T/set_graph_function
+}
+
+# row NAME OURS [THEIRS]: measures all four. THEIRS are the options of trace-cmd, where they differ.
+row() {
+    one "$1" nothing ""
+    one "$1" ours "lastwords record -o /t/a.dat $2 --"
+    one "$1" stream "lastwords record --stream -o /t/a.dat $2 --"
+    one "$1" peer "trace-cmd record -q -C mono -o /t/a.dat ${3-$2}"
+}
+
+TIMES=$(cat /times)
+echo 'p:hand/opened do_sys_openat2 dfd=%di:s32' > $T/dynamic_events
+echo 'f:hand/entered vfs_read count=$arg3:u64' >> $T/dynamic_events
+for round in $(cat /rounds); do
+    row sched '-e sched'
+    row syscalls '-e syscalls'
+    row function "-p function -l 'vfs_*'"
+    row function-all '-p function'
+    row graph '-p function_graph -g vfs_read'
+    row pid '-e syscalls -P $target'
+    row other-pid '-e syscalls -P 1'
+    row stacks '-T -e syscalls:sys_enter_openat'
+    row kprobe "--kprobe 'p:opened do_sys_openat2 dfd=%di:s32'" '-e hand:opened'
+    row fprobe "--fprobe 'entered vfs_read count=\$arg3:u64'" '-e hand:entered'
+    echo "round $round"
+done
+
+tar c -C /t out > /dev/vda || fail "the disk"
+sync
+echo "LAB-TRUTH-DONE"
+while :; do sleep 100; done
