@@ -24,7 +24,13 @@ impl Probed {
             run_quietly(cc.args(["-O1", "-Wall", "-Wextra", "-o"]).arg(to).args(arguments).args(of))
         };
         // No part is loaded at its offset in the file.
-        let shared = ["-shared", "-fPIC", "-nostdlib", "-Wl,-Ttext-segment=0x10000"];
+        let shared = [
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            "-Wl,-soname,libprobed.so",
+            "-Wl,-Ttext-segment=0x10000",
+        ];
         cc(&shared, &[&source], &library)?;
         let path = format!("-Wl,-rpath,{}", folder.display());
         cc(&["-DMAIN", &path], &[&source, &library], &program)?;

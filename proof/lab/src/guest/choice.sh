@@ -54,7 +54,7 @@ is_stopped() { grep -q '^State:.T' "/proc/$target/status"; }
 
 # The command of `lastwords record` in `pair`: it records by trace-cmd too. What that records lets the target go on, and waits for it.
 if [ "$1" = peer ]; then
-    eval "trace-cmd record -q -B own.peer -C mono -o $O/$2.peer.dat $THEIRS sh /init go $2" > "$O/$2.peer.said" 2>&1
+    eval "trace-cmd record -q --no-filter -B own.peer -C mono -o $O/$2.peer.dat $THEIRS sh /init go $2" > "$O/$2.peer.said" 2>&1
     # It leaves these changed.
     for o in event-fork function-fork; do echo 0 > "$T/options/$o"; done
     exit 0
@@ -67,7 +67,7 @@ if [ "$1" = go ]; then
                 trace_options; do
                 show $f
             done
-            cat events/sched/*/trigger events/*/*/filter | grep -v -e '^#' -e '^none$'
+            grep -v -e '^#' -e '^none$' events/*/*/trigger events/*/*/filter
         ) | sed -e 's/^lastwords_[0-9]*:/hand:/' > "$O/$2${i#own}.settings"
     done
     kill -CONT "$target"
@@ -87,17 +87,12 @@ uname -r > $O/release
 state() {
     (
         cd $T || exit
-        for f in set_event tracing_on current_tracer trace_clock buffer_size_kb buffer_percent buffer_subbuf_size_kb saved_cmdlines_size \
+        grep -s '' set_event tracing_on current_tracer trace_clock buffer_size_kb buffer_percent buffer_subbuf_size_kb saved_cmdlines_size \
             dynamic_events kprobe_events uprobe_events synthetic_events set_ftrace_filter set_ftrace_notrace set_ftrace_pid \
             set_ftrace_notrace_pid set_event_pid set_event_notrace_pid set_graph_function set_graph_notrace max_graph_depth tracing_cpumask \
-            options/*; do
-            echo "== $f"
-            cat $f 2> /dev/null
-        done
-        echo "== instances"
+            options/*
         ls instances
-        echo "== triggers and filters"
-        cat events/*/*/trigger events/*/*/filter | grep -v -e '^#' -e '^none$'
+        grep -v -e '^#' -e '^none$' events/*/*/trigger events/*/*/filter
     ) > "$O/$1.state"
     ls -A /dev/shm/lastwords-* 2> /dev/null | grep '^.record' >> "$O/$1.state"
 }
@@ -129,7 +124,7 @@ pair() {
     sh /init target "$name" &
     target=$!
     until_so is_stopped
-    state "$name.before"
+    grep -q . $T/dynamic_events && state "$name.before"
     eval "lastwords record --instance own -o $O/$name.dat $2 -- sh /init peer $name" > "$O/$name.said" 2>&1
     echo $? > "$O/$name.status"
     kill -KILL $target
@@ -190,8 +185,8 @@ pair buffers "-e $EXEC -B one -e $OPEN -B two -e $EXIT -p function -l vfs_read" 
 pair stacks "-T -e $EXEC -e $EXIT"
 pair options "-O nooverwrite -O hash-ptr -O nomarkers -O userstacktrace -e $EXEC -e $OPEN"
 pair filter "-e $EXEC -f 'filename ~ \"*probed\"' -e $EXIT -e $OPEN -f 'dfd != 7'"
-pair negated "-e syscalls -v -e 'syscalls:sys_exit_*' -e 'syscalls:*_openat'"
-pair trigger "-e $EXEC -R 'stacktrace if filename ~ \"*probed\"' -R 'enable_event:sched:sched_process_exit:1'"
+pair negated "-e 'syscalls:*open*' -e 'syscalls:*exec*' -v -e 'syscalls:sys_exit_*' -e 'syscalls:*_openat'"
+pair trigger "-e $EXEC -R 'stacktrace if filename ~ \"*probed\"' -R 'enable_event:sched:sched_process_exit if filename ~ \"*probed\"'"
 by_hand kprobe kprobe 'p:opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring' 'p:hand/opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring'
 by_hand kretprobe kprobe 'r:opened do_sys_openat2 got=$retval:s64' 'r:hand/opened do_sys_openat2 got=$retval:s64'
 by_hand fprobe fprobe 'entered vfs_read $arg3' 'f:hand/entered vfs_read $arg3'

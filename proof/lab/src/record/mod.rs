@@ -28,7 +28,7 @@ const CPUS: u32 = 2;
 /// Modules for a stream from the guest to itself.
 const VSOCK: &[&str] = &["vsock", "vmw_vsock_virtio_transport_common", "vsock_loopback"];
 /// Until the guest has done all.
-const LIMIT: Duration = Duration::from_secs(2400);
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
