@@ -60,6 +60,9 @@ pub struct Tracing {
     /// Nanoseconds to add to readings of clocks in nanoseconds to get nanoseconds since the epoch,
     /// if a file has this number.
     pub real_time: Option<i64>,
+    /// The number of the recording by whose clock the times are, if a file has it. The times of a
+    /// guest that was recorded with its host are by the clock of the host.
+    pub times_of: Option<u64>,
     /// Trace arrays: the top level first, then the instances by name.
     pub arrays: Vec<Array>,
     /// Evidence that concerns all arrays together.
@@ -97,6 +100,7 @@ impl Tracing {
             flag_columns: FlagColumns::of_release(release),
             clocks: String::new(),
             real_time: None,
+            times_of: None,
             arrays: Vec::new(),
             evidence: Evidence::default(),
         }

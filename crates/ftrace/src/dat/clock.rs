@@ -4,7 +4,7 @@
 use lastwords_bytes::{Error, Reader};
 
 /// Flag of TIME_SHIFT: the offset between two samples is interpolated.
-const INTERPOLATE: u32 = 1;
+pub(super) const INTERPOLATE: u32 = 1;
 
 /// A sample of the difference to another machine's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(super) struct Correction {
     nanoseconds: Option<(u32, u32)>,
     /// Nanoseconds that are added to every time.
     offset: i64,
+    /// The number of the recording whose clock the corrected times are by.
+    pub(super) shifted_to: Option<u64>,
 }
 
 impl Correction {
@@ -61,7 +63,7 @@ impl Correction {
     /// each CPU the number of samples, their times, offsets and factors; then, in newer files, the
     /// number of fraction bits of each factor.
     pub(super) fn read_shift(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
-        from.u64()?;
+        let other = from.u64()?;
         let flags = from.u32()?;
         let mut all: Vec<Vec<Sample>> = Vec::new();
         for _ in 0..from.u32()? {
@@ -97,6 +99,7 @@ impl Correction {
             samples.dedup_by_key(|sample| sample.time);
         }
         (self.samples, self.interpolates) = (all, flags & INTERPOLATE != 0);
+        self.shifted_to = Some(other);
         Ok(())
     }
 

@@ -419,6 +419,7 @@ fn tracing(
         symbols: Arc::new(machine.symbols),
         clocks: options.clocks.clone(),
         real_time: options.real_time,
+        times_of: options.correction.shifted_to.or(options.trace_id),
         arrays,
         evidence: Evidence { notes: machine.notes, gaps: machine.gaps, ..Evidence::default() },
         // The kernel's word size may be larger than that of the user space, which the file has.

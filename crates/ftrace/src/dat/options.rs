@@ -51,6 +51,8 @@ pub(super) struct FileOptions {
     stats: BTreeMap<String, BTreeMap<u32, Stats>>,
     /// The buffer to which the next counters belong, if one was named.
     stats_of: String,
+    /// The number of the recording.
+    pub(super) trace_id: Option<u64>,
     /// The time correction of all buffers.
     pub(super) correction: Correction,
     /// The parts that the file lacks, if the program that wrote it knew of them.
@@ -122,6 +124,7 @@ impl FileOptions {
             }
             id::UNAME => self.uname = text(),
             id::OFFSET => self.correction.add_offset(&text()),
+            id::TRACEID => self.trace_id = Some(from.u64()?),
             id::TIME_SHIFT => self.correction.read_shift(&mut from)?,
             id::TSC2NSEC => self.correction.read_nanoseconds(&mut from)?,
             id::CPU_COUNT => self.cpus = from.u32()?,

@@ -8,7 +8,8 @@ use crate::{Array, Format, Ring, Stats, Tracing};
 use lastwords_bytes::ByteOrder;
 
 use super::needed::Needed;
-use super::{WriteOptions, id};
+use super::options::MOST_CPUS;
+use super::{WriteOptions, id, relation};
 use crate::ctf::put;
 use crate::format_file;
 
@@ -254,7 +255,8 @@ pub(super) fn common_options(
 ) -> Vec<(u16, Vec<u8>)> {
     let text = |text: &str| [text.as_bytes(), b"\0"].concat();
     let mut out = vec![(id::TRACE_CLOCK, text(&clock(tracing, chosen_clock)))];
-    if let Some(date) = tracing.real_time {
+    let of_host = how.relation.as_ref().map(|relation| relation.real_time);
+    if let Some(date) = of_host.unwrap_or(tracing.real_time) {
         out.push((id::DATE, text(&format!("{:#x}", date / 1000))));
     }
     if !tracing.uname.is_empty() || !tracing.release.is_empty() {
@@ -277,6 +279,12 @@ pub(super) fn common_options(
             .concat(),
         ),
     ));
+    // Readers find the correction of a CPU by its number.
+    let cpus = rings.iter().filter_map(|(_, ring)| *ring).flat_map(|ring| ring.cpus());
+    let cpus = cpus.map(|cpu| cpu.cpu.saturating_add(1)).max().unwrap_or(1).max(tracing.cpus);
+    out.extend(how.relation.iter().flat_map(|relation| {
+        relation::options(relation, cpus.min(MOST_CPUS) as usize, tracing.byte_order)
+    }));
     for (name, ring) in rings {
         // trace-cmd puts the name of an instance before its counters.
         if !name.is_empty() {

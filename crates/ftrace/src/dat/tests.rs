@@ -1,4 +1,5 @@
 mod hostile;
+mod relation;
 
 use super::*;
 use crate::samples::*;

@@ -1,5 +1,7 @@
 //! What the writer of a file is told.
 
+use super::Relation;
+
 /// Options of a writer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
@@ -17,4 +19,6 @@ pub struct WriteOptions {
     /// The parts that the file lacks, on one line, which readers report as a loss; none if it has
     /// everything.
     pub missing: Option<String>,
+    /// The files of other machines that were recorded with this one; none for a file alone.
+    pub relation: Option<Relation>,
 }
