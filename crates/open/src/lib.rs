@@ -112,7 +112,7 @@ pub use nothing::what_has_no_trace;
 pub use pstore::Pstore;
 pub use reason::Reason;
 pub use reboot::{PersistentInstance, free_range, instance_arguments};
-pub use running::{instance_name, options_on, tracer_real_time};
+pub use running::{instance_name, options_on, tracer_now, tracer_real_time};
 pub use session::{ENDED_EARLY, FolderState, RecoveredSession};
 pub use shortage::Shortage;
 pub use sniff::is_ctf_stream;

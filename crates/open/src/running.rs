@@ -30,16 +30,30 @@ fn clock_id(clock: &str) -> Option<ClockId> {
     }
 }
 
+/// Returns the reading of a clock of the kernel's tracer in nanoseconds; none if user space cannot
+/// read that clock.
+///
+/// ```
+/// let before = lastwords_open::tracer_now("mono").unwrap();
+/// assert!(lastwords_open::tracer_now("mono").unwrap() >= before);
+/// assert_eq!(lastwords_open::tracer_now("local"), None);
+/// ```
+#[must_use]
+pub fn tracer_now(clock: &str) -> Option<u64> {
+    u64::try_from(now(clock_id(clock)?)).ok()
+}
+
+fn now(id: ClockId) -> i64 {
+    let time = clock_gettime(id);
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+}
+
 /// Returns the nanoseconds to add to readings of a clock of the kernel's tracer to get the time
 /// since the epoch; none if user space cannot read that clock. A trace.dat file has whole
 /// microseconds, so the nearest one is returned.
 #[must_use]
 pub fn tracer_real_time(clock: &str) -> Option<i64> {
     let id = clock_id(clock)?;
-    let now = |id| {
-        let time = clock_gettime(id);
-        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
-    };
     let pair = |_| {
         let before = now(id);
         let wall = now(ClockId::Realtime);

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
+/// The program that receives streams.
+pub(crate) const RECEIVER: &str = "lastwords receive";
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 /// `VMADDR_CID_ANY`, which listens for all peers.
@@ -80,11 +82,10 @@ impl Address {
         Ok(resolved.iter().any(|(_, _, address)| is_beyond(address)))
     }
 
-    /// Connects to the receiver.
-    pub(crate) fn connect(&self) -> anyhow::Result<Socket> {
-        let named = || {
-            format!("{self}: cannot connect; is `lastwords receive --listen {self}` running there?")
-        };
+    /// Connects to a program that listens there.
+    pub(crate) fn connect(&self, program: &str) -> anyhow::Result<Socket> {
+        let named =
+            || format!("{self}: cannot connect; is `{program} --listen {self}` running there?");
         let mut last = None;
         for (domain, protocol, address) in self.resolved()? {
             let socket = Socket::new(domain, Type::STREAM, protocol)
@@ -122,7 +123,8 @@ impl Address {
             Self::Unix(path) => {
                 let is_socket =
                     path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
-                let is_left = is_socket && self.connect().is_err_and(|error| is_refused(&error));
+                let is_left =
+                    is_socket && self.connect(RECEIVER).is_err_and(|error| is_refused(&error));
                 if is_left {
                     std::fs::remove_file(path).with_context(named)?;
                 }
@@ -140,6 +142,15 @@ impl Address {
         match (self, socket.local_addr().ok().and_then(|address| address.as_socket())) {
             (Self::Tcp(_), Some(bound)) => Self::Tcp(bound.to_string()),
             _ => self.clone(),
+        }
+    }
+
+    /// Returns the address of the peer of a connection.
+    pub(crate) fn of_peer(peer: &SockAddr) -> Self {
+        match (peer.as_socket(), peer.as_vsock_address()) {
+            (Some(address), _) => Self::Tcp(address.to_string()),
+            (_, Some((cid, port))) => Self::Vsock(cid, port),
+            _ => Self::Unix("(unnamed)".into()),
         }
     }
 

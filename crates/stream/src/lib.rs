@@ -47,6 +47,7 @@ mod flush;
 mod folder;
 mod head;
 mod io;
+mod line;
 mod packets;
 mod receiver;
 mod rings;
@@ -60,6 +61,7 @@ pub use address::{Address, AddressError};
 pub use error::{Error, Result, WireError};
 pub use flush::Flush;
 pub use folder::Session;
+pub use line::{Heard, Line, Listener};
 pub use receiver::{Limits, Receiver, Told};
 pub use sender::Sender;
 

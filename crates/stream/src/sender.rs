@@ -1,6 +1,6 @@
 //! The sending end of a stream, which the threads of all CPUs share.
 
-use crate::address::Address;
+use crate::address::{Address, RECEIVER};
 use crate::error::{Error, Result};
 use crate::io::{self, Wait};
 use crate::wire::{End, FrameKind, HEADER, Header, Hello, MAGIC, NUMBER, Received, Settings};
@@ -85,8 +85,16 @@ impl Sender {
     /// # Errors
     /// Nobody listens there, or the receiver refuses.
     pub fn connect(address: Address, hello: &Hello) -> Result<Self> {
-        let connected = address.connect();
+        let connected = address.connect(RECEIVER);
         let socket = connected.map_err(|why| Error::connection(&address, &why))?;
+        Self::over(address, socket, hello)
+    }
+
+    /// Begins a stream over a connection, which the peer accepts or says why not.
+    ///
+    /// # Errors
+    /// The peer refuses, or the connection is broken.
+    pub(crate) fn over(address: Address, socket: Socket, hello: &Hello) -> Result<Self> {
         let state = Mutex::new(State { broken: None, last: Instant::now(), bytes: 0 });
         let sender = Self { address, socket, state };
         let begun = sender.send(&mut sender.lock(), &MAGIC, true, &mut Patience::new(None));

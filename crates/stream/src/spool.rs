@@ -14,7 +14,7 @@ use crate::wire::{
 };
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder, Limits};
-use lastwords_ftrace::dat::{self, DataPosition, WriteOptions};
+use lastwords_ftrace::dat::{self, DataPosition, Relation, WriteOptions};
 use lastwords_ftrace::{
     Array, Clock, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page,
 };
@@ -45,6 +45,8 @@ static DESCRIBING: Mutex<()> = Mutex::new(());
 pub struct Spool {
     file: File,
     path: PathBuf,
+    /// The files of other machines that were recorded with it.
+    relation: Option<Relation>,
 }
 
 /// A stream that was saved as a trace.dat file.
@@ -136,7 +138,7 @@ pub fn left(folder: &Path) -> crate::Result<Vec<Spool>> {
             OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(&path).ok()?;
         let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
         (is_file && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
-            .then_some(Spool { file, path })
+            .then_some(Spool { file, path, relation: None })
     };
     Ok(paths.into_iter().filter_map(open).collect())
 }
@@ -160,7 +162,7 @@ impl Spool {
                 fs::remove_file(&path).with_context(|| path.display().to_string())?;
                 continue;
             }
-            let spool = Self { file, path };
+            let spool = Self { file, path, relation: None };
             let locked = flock(&spool.file, FlockOperation::NonBlockingLockExclusive);
             if let Err(error) = locked.with_context(|| spool.path.display().to_string()) {
                 spool.remove();
@@ -175,6 +177,11 @@ impl Spool {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Notes the files of other machines that were recorded with this one, for the trace.dat file.
+    pub fn relate(&mut self, relation: Relation) {
+        self.relation = Some(relation);
     }
 
     /// Removes the file. It has nothing of a stream.
@@ -431,7 +438,8 @@ impl Spool {
         rings: &Arc<Rings>,
         missing: Option<String>,
     ) -> anyhow::Result<()> {
-        let options = WriteOptions { missing, ..WriteOptions::default() };
+        let relation = self.relation.clone();
+        let options = WriteOptions { missing, relation, ..WriteOptions::default() };
         let lanes: Vec<&Vec<(u64, u64)>> = contents.data.values().collect();
         let positions = self.described(contents, |tracing| {
             tracing.arrays = vec![array(&contents.settings, Arc::clone(rings) as Arc<dyn Ring>)];

@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod adopted;
+pub mod agent;
 mod changes;
 mod check;
 mod choice;

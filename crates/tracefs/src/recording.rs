@@ -16,8 +16,9 @@ use crate::save::{self, Saved};
 use crate::send;
 use crate::triggers;
 use anyhow::{Context, bail};
+use lastwords_ftrace::dat::Relation;
 use lastwords_stream::wire::Hello;
-use lastwords_stream::{Address, Sender};
+use lastwords_stream::{Address, Line, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -60,6 +61,8 @@ pub struct Recording {
     triggered: Vec<Rule>,
     /// The same of the other instances, by their position in [`Plan::buffers`].
     triggered_there: Vec<Vec<Rule>>,
+    /// The files of other machines that were recorded with this one.
+    relation: Option<Relation>,
     /// Nothing is left to undo, or it is left for [`crate::restore`] or [`crate::Staying`].
     pub(crate) is_over: bool,
 }
@@ -73,12 +76,21 @@ impl Recording {
     /// the stream, or the kernel refuses a setting. Then everything is as
     /// it was before.
     pub fn begin(plan: &Plan) -> Result<Self> {
+        Self::begin_over(plan, None)
+    }
+
+    /// Begins as [`Recording::begin`] does. With a connection, [`Plan::receiver`] is its peer, which
+    /// receives the stream over it.
+    pub(crate) fn begin_over(plan: &Plan, line: Option<Line>) -> Result<Self> {
         let tracefs = lastwords_open::tracefs_folder()?.to_owned();
         let changes = check(plan, tracefs).map_err(|why| Error::plan(&why))?;
-        let connect = |address: &Address| {
-            Sender::connect(address.clone(), &Hello::of_this_machine(&changes.journal.instance))
+        let hello = Hello::of_this_machine(&changes.journal.instance);
+        let connect = |address: &Address| Sender::connect(address.clone(), &hello);
+        let sender = match line {
+            Some(line) => Some(line.into_sender(&hello)?),
+            None => plan.receiver.as_ref().map(connect).transpose()?,
         };
-        let sender = plan.receiver.as_ref().map(connect).transpose()?.map(Arc::new);
+        let sender = sender.map(Arc::new);
         let written = changes.journal.write_new(&plan.journals);
         written.map_err(|why| Error::journal(&plan.journals, &why))?;
         let mut recording = Self {
@@ -93,6 +105,7 @@ impl Recording {
             firings: None,
             triggered: with_triggers(&plan.events),
             triggered_there: plan.buffers.iter().map(|b| with_triggers(&b.events)).collect(),
+            relation: None,
             is_over: false,
         };
         // If this fails, the recording is dropped, which undoes what was done.
@@ -257,6 +270,12 @@ impl Recording {
         &self.changes.journal.instance
     }
 
+    /// The clock of the events.
+    #[must_use]
+    pub fn clock(&self) -> &str {
+        &self.changes.journal.clock
+    }
+
     /// The file that the trace will be saved as.
     #[must_use]
     pub fn output(&self) -> &Path {
@@ -273,6 +292,11 @@ impl Recording {
     #[must_use]
     pub fn receiver(&self) -> Option<&str> {
         self.changes.journal.receiver.as_deref()
+    }
+
+    /// Notes the files of other machines that were recorded with this one, for the file of the plan.
+    pub fn relate(&mut self, relation: Relation) {
+        self.relation = Some(relation);
     }
 
     /// Returns true if a stream cannot be written, so that going on makes no sense.
@@ -350,7 +374,8 @@ impl Recording {
             Some(sender) => self.send(&sender).or_else(|error| {
                 // The threads have closed their rings by now, so that what is left can be read
                 // again.
-                let saved = save::save(&self.changes, save::open_drains(&self.changes)?, None);
+                let saved =
+                    save::save(&self.changes, save::open_drains(&self.changes)?, None, None);
                 let why = self.broken(error, &sender, saved.as_ref().ok());
                 errors.push(Error::broken(&self.changes.journal.instance, &why));
                 saved
@@ -424,7 +449,7 @@ impl Recording {
             true => followed?,
             false => save::open_drains(&self.changes)?,
         };
-        save::save(&self.changes, drains, Some(&self.enabled))
+        save::save(&self.changes, drains, Some(&self.enabled), self.relation.clone())
     }
 
     /// Ends the threads, and returns what they worked on, by instance.

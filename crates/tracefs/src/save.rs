@@ -5,7 +5,7 @@ use crate::drain::Drain;
 use crate::instance::Instance;
 use crate::journal::{Journal, Stay};
 use anyhow::{Context, bail};
-use lastwords_ftrace::dat::{self, DataPosition, InPlace, WriteOptions};
+use lastwords_ftrace::dat::{self, DataPosition, InPlace, Relation, WriteOptions};
 use lastwords_ftrace::{Array, CpuRing, HeaderPage, Ring, SubBufferInfo, Tracing, counters, page};
 use lastwords_open::{Bundle, tracer_real_time};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
@@ -203,6 +203,7 @@ pub(crate) fn save(
     changes: &Changes,
     drains: Vec<Vec<Drain>>,
     enabled: Option<&BTreeSet<String>>,
+    relation: Option<Relation>,
 ) -> anyhow::Result<Saved> {
     let each = changes.existing();
     let recorded = enabled.map(|events| enabled_now(&each, events)).transpose()?;
@@ -220,7 +221,10 @@ pub(crate) fn save(
         accounts.push(account(changes, &ring, enabled.is_none()));
         rings.push(ring);
     }
-    let bytes = write(changes, &tracing, &rings)?;
+    // What was streamed is not read again.
+    let all_symbols = rings.iter().any(|ring| ring.begin > 0);
+    let how = WriteOptions { all_symbols, relation, ..WriteOptions::default() };
+    let bytes = write(changes, &tracing, &rings, &how)?;
     let mut buffers = accounts.split_off(accounts.len().min(1));
     for (saved, changes) in buffers.iter_mut().zip(each.iter().skip(1)) {
         saved.buffer = Some(changes.journal.instance.clone());
@@ -325,7 +329,12 @@ pub(crate) fn array(instance: &Instance, clock: &str, ring: Arc<Parts>) -> anyho
 /// Writes the trace of the instances, and returns its size in bytes. If the file of a CPU of the
 /// main instance is large, it becomes the output itself, and the others are copied to its end; else
 /// all are copied into a new file.
-fn write(changes: &Changes, tracing: &Tracing, rings: &[Arc<Parts>]) -> anyhow::Result<u64> {
+fn write(
+    changes: &Changes,
+    tracing: &Tracing,
+    rings: &[Arc<Parts>],
+    how: &WriteOptions,
+) -> anyhow::Result<u64> {
     let ring = rings.first().context("the main instance")?;
     let size = |cpu: &CpuRing| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size);
     let largest = ring.cpus.iter().enumerate().max_by_key(|(_, cpu)| size(cpu));
@@ -338,13 +347,13 @@ fn write(changes: &Changes, tracing: &Tracing, rings: &[Arc<Parts>]) -> anyhow::
         journal.in_place = Some((cpu.cpu, size(cpu)));
         journal.replace(&changes.journals)?;
         let place = InPlace { lane, offset: ring.begin };
-        if let Some(bytes) = fill(&part.file, &part.path, tracing, rings, Some(place))? {
+        if let Some(bytes) = fill((&part.file, &part.path), tracing, rings, how, Some(place))? {
             self::place(&part.file, &part.path, changes, journal)?;
             return Ok(bytes);
         }
     }
     let new = beside(&changes.journal.output, &format!(".{}.new", changes.journal.instance));
-    write_new(&new, tracing, rings, |file| place(file, &new, changes, changes.journal.clone()))
+    write_new(&new, tracing, rings, how, |file| place(file, &new, changes, changes.journal.clone()))
 }
 
 /// Writes the trace into a new file, has `place` give it its name, and returns its size in bytes.
@@ -353,10 +362,11 @@ pub(crate) fn write_new(
     new: &Path,
     tracing: &Tracing,
     rings: &[Arc<Parts>],
+    how: &WriteOptions,
     place: impl FnOnce(&File) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
     let file = create(new)?;
-    let filled = fill(&file, new, tracing, rings, None);
+    let filled = fill((&file, new), tracing, rings, how, None);
     let placed = filled.and_then(|bytes| place(&file).map(|()| bytes.unwrap_or(0)));
     if placed.is_err() {
         let _ = fs::remove_file(new);
@@ -367,16 +377,13 @@ pub(crate) fn write_new(
 /// Writes the head and copies the sub-buffers of all CPUs but the one that is in place; none if the
 /// head does not fit before that.
 fn fill(
-    out: &File,
-    path: &Path,
+    (out, path): (&File, &Path),
     tracing: &Tracing,
     rings: &[Arc<Parts>],
+    how: &WriteOptions,
     in_place: Option<InPlace>,
 ) -> anyhow::Result<Option<u64>> {
-    // What was streamed is not read again.
-    let is_stream = rings.iter().any(|ring| ring.begin > 0);
-    let how = WriteOptions { all_symbols: is_stream, ..WriteOptions::default() };
-    let Some(data) = dat::write_head(out, path, tracing, &how, in_place)? else { return Ok(None) };
+    let Some(data) = dat::write_head(out, path, tracing, how, in_place)? else { return Ok(None) };
     for DataPosition { array, lane, offset, size } in &data {
         let is_there = *array == 0 && in_place.is_some_and(|place| place.lane == *lane);
         let Some((ring, part)) = rings

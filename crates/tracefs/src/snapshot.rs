@@ -3,6 +3,7 @@
 use crate::changes::{Changes, beside};
 use crate::save::{self, Part, Parts, Saved};
 use anyhow::{Context, bail, ensure};
+use lastwords_ftrace::dat::WriteOptions;
 use lastwords_ftrace::{CpuRing, Ring as _, Stats, Tracing};
 use lastwords_open::{Bundle, Fired, SNAPSHOT_FILE, SNAPSHOT_TRACE, tracer_real_time};
 use lastwords_trace::evidence::{Cause, Gap};
@@ -153,10 +154,8 @@ impl Taken {
         let _ = remove(&new);
         DirBuilder::new().mode(0o700).create(&new).with_context(|| new.display().to_string())?;
         let write = || {
-            let bytes =
-                save::write_new(&new.join(SNAPSHOT_TRACE), &tracing, &[Arc::clone(&ring)], |_| {
-                    Ok(())
-                })?;
+            let (path, how) = (new.join(SNAPSHOT_TRACE), WriteOptions::default());
+            let bytes = save::write_new(&path, &tracing, &[Arc::clone(&ring)], &how, |_| Ok(()))?;
             let account = new.join(SNAPSHOT_FILE);
             fs::write(&account, serde_json::to_vec_pretty(fired)?)
                 .with_context(|| account.display().to_string())?;

@@ -31,6 +31,7 @@ mod confined;
 mod coredumpd;
 mod cost;
 mod dump;
+mod guests;
 mod hist;
 mod hist_dump;
 mod hotplug;
@@ -185,6 +186,7 @@ const OTHERS: &[Other] = &[
     Other { name: units::NAME, what: units::WHAT, run: units::run },
     Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
+    Other { name: guests::NAME, what: guests::WHAT, run: guests::run },
     Other { name: choice::NAME, what: choice::WHAT, run: choice::run },
     Other { name: cost::NAME, what: cost::WHAT, run: cost::run },
     Other { name: hist::NAME, what: hist::WHAT, run: hist::run },

@@ -127,6 +127,11 @@ const GUESTS: &[Step] = &[
         "guests that panic, read from outside; the dump made afterwards has the same",
     ),
     part(
+        "guests",
+        "lab --kernel 6.12 --scenario guests",
+        "two guests that record each other; trace-cmd shows their markers in order",
+    ),
+    part(
         "choice",
         "lab --kernel 6.12 --scenario choice --scenario hist",
         "what `record` chooses, beside trace-cmd, and counts, beside the kernel",

@@ -144,7 +144,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ("counters", &["inspect", "report", "top"]),
     ("why", &["report", "view", "diff"]),
     ("diff", &["why", "report", "inspect"]),
-    ("record", &["receive", "restore", "kernel hist", "report", "view"]),
+    ("record", &["receive", "restore", "kernel hist", "kernel agent", "report", "view"]),
     ("receive", &["record", "report"]),
     ("restore", &["record", "report"]),
     #[cfg(feature = "guests")]
@@ -157,6 +157,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ("kernel extract", &["kernel show", "kernel reset", "report"]),
     ("kernel reset", &["kernel start", "restore"]),
     ("kernel hist", &["record"]),
+    ("kernel agent", &["record", "report"]),
     ("list", &["inspect", "top", "destroy"]),
     ("top", &["list", "inspect", "report"]),
     ("enable", &["disable", "channel", "list"]),

@@ -67,8 +67,15 @@ pub(super) fn offsets(arrays: &[&Trace]) -> Option<Vec<i64>> {
             array.ftrace().is_some_and(|ftrace| ftrace.array.clock.as_ref() == clock);
         has_same_clock && Arc::ptr_eq(&array.origin, &first.origin)
     };
-    match arrays.iter().all(is_one) {
+    match arrays.iter().all(is_one) || are_of_one_recording(arrays) {
         true => Some(vec![0; arrays.len()]),
         false => arrays.iter().map(|array| array.ftrace()?.real_time()).collect(),
     }
+}
+
+/// Returns true if the files of a host and its guests have all times by the clock of the host.
+fn are_of_one_recording(arrays: &[&Trace]) -> bool {
+    let times_of = |array: &&Trace| array.ftrace()?.machine.tracing.times_of;
+    let first = arrays.first().and_then(times_of);
+    first.is_some() && arrays.iter().all(|array| times_of(array) == first)
 }

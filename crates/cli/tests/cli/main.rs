@@ -55,6 +55,7 @@ mod pstore;
 mod record;
 mod record_buffers;
 mod record_choice;
+mod record_guests;
 mod record_probes;
 mod recovery;
 mod silent;

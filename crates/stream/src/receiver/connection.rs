@@ -71,7 +71,28 @@ impl Connection<'_> {
         };
         let spool = stream.spool.path().to_owned();
         tell(Told::Started { peer: self.peer.clone(), host, spool: spool.clone() });
-        let why = self.follow(&mut stream).err().map(|error| format!("{error:#}"));
+        let why = self.take(&mut stream);
+        let finished = stream.spool.finish(why.as_deref());
+        tell(saved(finished, spool, why.as_deref().unwrap_or("it is complete"), &|| {
+            self.peer.clone()
+        }));
+    }
+
+    /// Receives the stream, and returns what came of it and why it ended early.
+    ///
+    /// # Errors
+    /// The peer sends no stream, or the spool cannot be made.
+    pub(super) fn receive(self, ticket: Ticket<'_>) -> anyhow::Result<(Spool, Option<String>)> {
+        let begun = self.begin(ticket);
+        let (mut stream, _) =
+            begun.inspect_err(|error| refuse(self.socket, &format!("{error:#}")))?;
+        let why = self.take(&mut stream);
+        Ok((stream.spool, why))
+    }
+
+    /// Receives all frames, and answers the sender. Returns why the stream ended early.
+    fn take(&self, stream: &mut Stream<'_>) -> Option<String> {
+        let why = self.follow(stream).err().map(|error| format!("{error:#}"));
         match &why {
             Some(why) => refuse(self.socket, why),
             None => {
@@ -80,10 +101,7 @@ impl Connection<'_> {
                 answer(self.socket, FrameKind::Received, &received);
             }
         }
-        let finished = stream.spool.finish(why.as_deref());
-        tell(saved(finished, spool, why.as_deref().unwrap_or("it is complete"), &|| {
-            self.peer.clone()
-        }));
+        why
     }
 
     /// Reads who sends, and makes the spool.

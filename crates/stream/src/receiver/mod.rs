@@ -8,7 +8,7 @@ use crate::address::{Address, check_peer};
 use crate::error::{Error, Result};
 use crate::folder;
 use crate::io::{self, Wait};
-use crate::spool::{self, Finished, Saved};
+use crate::spool::{self, Finished, Saved, Spool};
 use admission::{Admission, Peer, Ticket};
 use anyhow::{Context, bail};
 use connection::Connection;
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// How long the receiver rests if the kernel cannot give it another connection.
 const REST: Duration = Duration::from_millis(200);
 /// The longest time between two looks at whether the receiver has to end.
-const TICK: Duration = Duration::from_secs(60);
+pub(crate) const TICK: Duration = Duration::from_secs(60);
 
 /// Why a stream that is found in the folder has ended early.
 const LEFT: &str = "its receiver was killed, or could not save it";
@@ -161,7 +161,9 @@ impl Receiver {
                     Wait::Late => continue,
                     Wait::Ready => {}
                 }
-                let Some((socket, address)) = self.accept()? else { continue };
+                let Some((socket, address)) = accept(&self.listener, &self.address)? else {
+                    continue;
+                };
                 let (socket, peer) = (Arc::new(socket), shown(&address));
                 let refused = |why: String| tell(Told::Refused { peer: peer.clone(), why });
                 let ticket = match self.admit(&admission, &socket, &address) {
@@ -190,25 +192,6 @@ impl Receiver {
         result.map_err(|why| Error::listen(&self.address, &why))
     }
 
-    /// Accepts a connection; none if the peer has gone or the kernel has no more for this process.
-    fn accept(&self) -> anyhow::Result<Option<(Socket, SockAddr)>> {
-        match self.listener.accept() {
-            Ok(accepted) => Ok(Some(accepted)),
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {
-                    Ok(None)
-                }
-                // No file descriptor or no memory is left until another stream ends.
-                _ if matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105)) => {
-                    std::thread::sleep(REST);
-                    Ok(None)
-                }
-                _ => Err(error)
-                    .with_context(|| format!("{}: cannot accept a connection", self.address)),
-            },
-        }
-    }
-
     fn admit<'a>(
         &self,
         admission: &'a Admission,
@@ -221,6 +204,45 @@ impl Receiver {
         }
         admission.enter(Peer::from_address(address), socket)
     }
+}
+
+/// Accepts a connection; none if the peer has gone or the kernel has no more for this process.
+pub(crate) fn accept(
+    listener: &Socket,
+    address: &Address,
+) -> anyhow::Result<Option<(Socket, SockAddr)>> {
+    match listener.accept() {
+        Ok(accepted) => Ok(Some(accepted)),
+        Err(error) => match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {
+                Ok(None)
+            }
+            // No file descriptor or no memory is left until another stream ends.
+            _ if matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105)) => {
+                std::thread::sleep(REST);
+                Ok(None)
+            }
+            _ => Err(error).with_context(|| format!("{address}: cannot accept a connection")),
+        },
+    }
+}
+
+/// Receives one stream over a connection into a spool in a folder, until it ends or the other end
+/// of `ended` is closed. Returns the spool, and why the stream ended early.
+///
+/// # Errors
+/// The peer sends no stream, or the spool cannot be made.
+pub(crate) fn receive_one(
+    socket: Socket,
+    peer: String,
+    folder: &Path,
+    limits: Limits,
+    ended: BorrowedFd<'_>,
+) -> anyhow::Result<(Spool, Option<String>)> {
+    let (admission, socket) = (Admission::new(limits), Arc::new(socket));
+    // The connection was asked for, so that no limit of a peer is needed.
+    let ticket = admission.enter(Peer::Unix, &socket)?;
+    Connection { socket: &socket, peer, folder, limits, ended }.receive(ticket)
 }
 
 /// Returns what is told of a stream that is over.
@@ -239,10 +261,9 @@ fn saved(
 }
 
 fn shown(peer: &SockAddr) -> String {
-    match (peer.as_socket(), peer.as_vsock_address()) {
-        (Some(address), _) => format!("tcp:{address}"),
-        (_, Some((cid, port))) => format!("vsock:{cid}:{port}"),
-        _ => "unix".to_owned(),
+    match Address::of_peer(peer) {
+        Address::Unix(_) => "unix".to_owned(),
+        peer => peer.to_string(),
     }
 }
 

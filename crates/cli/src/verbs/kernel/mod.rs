@@ -1,6 +1,7 @@
 //! Implements `kernel`: the kernel's own tracer in an instance that stays when the command has
 //! ended, as `trace-cmd start`, `stop`, `show`, `extract` and `reset` use it.
 
+mod agent;
 mod extract;
 pub(crate) mod hist;
 mod show;
@@ -40,6 +41,8 @@ enum Verb {
     ///
     /// `lastwords record -e EVENT -R hist:keys=KEY` makes them, and saves them in FILE.hist.
     Hist(hist::Args),
+    /// Record this guest for its host, which runs `lastwords record -A`
+    Agent(agent::Args),
 }
 
 /// Runs a verb.
@@ -52,5 +55,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Verb::Extract(args) => extract::run(args),
         Verb::Reset(which) => staying::reset(which),
         Verb::Hist(args) => hist::run(args),
+        Verb::Agent(args) => agent::run(args),
     }
 }

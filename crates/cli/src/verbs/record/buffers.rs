@@ -1,5 +1,6 @@
 //! The options of `record` that belong to one instance of the kernel's tracer. As in trace-cmd,
-//! those after a `-B NAME` are for the instance NAME, and those before the first for the main one.
+//! those after a `-B NAME` are for the instance NAME, those after an `-A NAME@ADDRESS` for that guest,
+//! and those before the first for the main one.
 //!
 //! Clap's derived parsers do not see the order of options. So the command line is parsed once with
 //! each option allowed several times, and then the words of each instance alone.
@@ -49,9 +50,13 @@ pub(in crate::verbs) struct BufferOptions {
     pub(in crate::verbs) main: OfOne,
     /// The names of the others, with their options.
     pub(in crate::verbs) others: Vec<(String, OfOne)>,
+    /// Those of guests, in the order of `-A`.
+    pub(in crate::verbs) guests: Vec<OfOne>,
 }
 
 const BUFFER: &str = "buffer";
+/// The option of `record` after which those of a guest stand.
+pub(super) const AGENT: &str = "agent";
 
 impl BufferOptions {
     /// Returns the other instances for the plan.
@@ -105,27 +110,50 @@ fn words(matches: &ArgMatches) -> Vec<(usize, OsString)> {
     words
 }
 
+/// Returns the places where the options of another instance begin, with its name, or of a guest.
+fn sections(matches: &ArgMatches) -> Result<Vec<(usize, Option<&String>)>, Error> {
+    let places = matches.indices_of(BUFFER).into_iter().flatten();
+    let names = matches.get_many::<String>(BUFFER).into_iter().flatten();
+    let mut sections: Vec<(usize, Option<&String>)> = places.zip(names.map(Some)).collect();
+    // Only `record` has guests.
+    if matches.try_contains_id(AGENT).unwrap_or(false) {
+        let guests: Vec<usize> = matches.indices_of(AGENT).into_iter().flatten().collect();
+        let first = guests.first().copied().unwrap_or(usize::MAX);
+        if let Some((_, Some(name))) = sections.iter().find(|(place, _)| *place > first) {
+            let text = format!(
+                "--buffer {name} is after --agent: an agent records in one instance; give it before\n"
+            );
+            return Err(Error::raw(ErrorKind::ArgumentConflict, text));
+        }
+        sections.extend(guests.into_iter().map(|place| (place, None)));
+    }
+    sections.sort();
+    Ok(sections)
+}
+
 impl FromArgMatches for BufferOptions {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let places = matches.indices_of(BUFFER).into_iter().flatten();
-        let names = matches.get_many::<String>(BUFFER).into_iter().flatten();
-        let buffers: Vec<(usize, &String)> = places.zip(names).collect();
+        let sections = sections(matches)?;
         let words = words(matches);
         let parse = |begin: usize, end: usize| {
             let own = words.iter().filter(|(place, _)| (begin..end).contains(place));
             let matches = of_one().try_get_matches_from(own.map(|(_, word)| word))?;
             OfOne::from_arg_matches(&matches)
         };
-        let end = |at: usize| buffers.get(at).map_or(usize::MAX, |(place, _)| *place);
-        let mut others: Vec<(String, OfOne)> = Vec::new();
-        for (at, (place, name)) in buffers.iter().enumerate() {
-            if others.iter().any(|(other, _)| other == *name) {
-                let text = format!("--buffer {name} is given twice\n");
-                return Err(Error::raw(ErrorKind::ArgumentConflict, text));
+        let end = |at: usize| sections.get(at).map_or(usize::MAX, |(place, _)| *place);
+        let (mut others, mut guests): (Vec<(String, OfOne)>, _) = (Vec::new(), Vec::new());
+        for (at, (place, name)) in sections.iter().enumerate() {
+            let own = parse(*place, end(at + 1))?;
+            match name {
+                None => guests.push(own),
+                Some(name) if others.iter().any(|(other, _)| other == *name) => {
+                    let text = format!("--buffer {name} is given twice\n");
+                    return Err(Error::raw(ErrorKind::ArgumentConflict, text));
+                }
+                Some(name) => others.push(((*name).clone(), own)),
             }
-            others.push(((*name).clone(), parse(*place, end(at + 1))?));
         }
-        Ok(Self { main: parse(0, end(0))?, others })
+        Ok(Self { main: parse(0, end(0))?, others, guests })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

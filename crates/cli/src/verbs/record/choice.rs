@@ -48,6 +48,11 @@ impl ProcessOptions {
         Ok(())
     }
 
+    /// Returns the choice of a guest, in which no COMMAND runs.
+    pub(in crate::verbs) fn of_guest(&self, own: &ChoiceOptions) -> Choice {
+        Choice { children: self.children && !own.pids.is_empty(), ..own.choice() }
+    }
+
     /// Returns the choice of an instance for the plan.
     pub(in crate::verbs) fn choice(&self, own: &ChoiceOptions) -> Choice {
         let has_processes = self.only_command || !own.pids.is_empty();

@@ -4,6 +4,7 @@
 mod buffers;
 mod choice;
 mod command;
+mod guests;
 mod options;
 mod probes;
 mod sessions;
@@ -20,6 +21,7 @@ use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use command::Signals;
 pub(crate) use command::{CommandArgs, run_command};
+use guests::{GuestOptions, Guests};
 use lastwords_render::evidence::{Amount, Losses};
 use lastwords_render::missing::count;
 use lastwords_stream::Address;
@@ -94,6 +96,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     processes: ProcessOptions,
+
+    #[command(flatten)]
+    guests: GuestOptions,
 
     #[command(flatten)]
     snapshots: SnapshotOptions,
@@ -256,9 +261,11 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     let mut signals = Signals::catch()?;
     args.own.all().for_each(|own| own.choice.tell_other_threads());
     let mut recording = Recording::begin(plan)?;
+    let mut guests = Guests::begin(args, &recording)?;
     let sessions = send_sessions(args, user)?;
     let commands = Arc::new(AtomicBool::new(false));
     let tell_snapshot = args.snapshots.tell(recording.instance(), Arc::clone(&commands));
+    guests.start()?;
     let (mut child, _pipe) = if args.processes.is_for_command() {
         let waiting = command::start_waiting(&args.command, user)?;
         waiting.iter().try_for_each(|waiting| recording.choose_process(waiting.pid()))?;
@@ -290,6 +297,7 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     if is_alone && recording.was_stopped() {
         say::note("a trigger has switched the tracing off");
     }
+    let of_guests = guests.finish(&mut recording);
     let finished = recording.finish();
     let (failed, lost) = finish_sessions(sessions, user);
     if let (Some(child), Ok(None) | Err(_)) = (child, &status) {
@@ -308,8 +316,8 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
         let shown = format!("lastwords report {} {}", path.display(), folder.display());
         say::note(format_args!("both in one timeline: {shown}"));
     }
-    let failed = failed || !errors.is_empty() || commands.load(Relaxed);
-    let lost = lost || dropped? == Some(true) || saved.all().any(has_losses);
+    let failed = failed || of_guests.0 || !errors.is_empty() || commands.load(Relaxed);
+    let lost = lost || of_guests.1 || dropped? == Some(true) || saved.all().any(has_losses);
     Ok(outcome(args, status?.map(command::code), failed, lost))
 }
 
@@ -332,7 +340,10 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     if !has_kernel && !has_sessions {
         bail!("nothing to record: name events with -e, a tracer with -p, or a probe");
     }
-    args.processes.check(args.own.all().map(|own| &own.choice))?;
+    args.processes.check(args.own.all().chain(&args.own.guests).map(|own| &own.choice))?;
+    if let (false, false) = (has_kernel, args.own.guests.is_empty()) {
+        bail!("-A: the host records too: name events or a tracer before the first -A");
+    }
     let main = &args.own.main;
     args.snapshots.check(&main.events.rules)?;
     if let Some(clock) =

@@ -1,0 +1,176 @@
+//! `record -A` with an agent on the same machine: both have the same events, and the difference of
+//! their clocks is known to be 0. They need root. The lab's scenario `guests` has two machines.
+
+use crate::record::{KILLED, KILLS, TRACEFS, kills, names, record, state, tracing, wait_until};
+use crate::support::{Place, tool};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Stdio};
+
+/// An agent that runs. It is killed if a test fails.
+struct Agent {
+    child: Child,
+    said: BufReader<ChildStderr>,
+    address: String,
+}
+
+impl Agent {
+    fn start(place: &Place) -> Self {
+        let mut command = place.command();
+        command.args(["kernel", "agent", "--listen", "tcp:127.0.0.1:0"]);
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let said = BufReader::new(child.stderr.take().unwrap());
+        let mut agent = Self { child, said, address: String::new() };
+        let line = agent.next("listening at ");
+        let address = line.split("listening at ").nth(1).unwrap().split(';').next().unwrap();
+        address.clone_into(&mut agent.address);
+        agent
+    }
+
+    /// The next line that has a word.
+    fn next(&mut self, word: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.said.read_line(&mut line).unwrap() > 0, "no {word}: {all}");
+            if line.contains(word) {
+                return line;
+            }
+            all.push_str(&line);
+        }
+    }
+
+    fn instance(&self) -> std::path::PathBuf {
+        Path::new(TRACEFS).join("instances").join(format!("lastwords-{}", self.child.id()))
+    }
+
+    fn end(mut self) -> String {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        let mut rest = String::new();
+        self.said.read_to_string(&mut rest).unwrap();
+        rest
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The numbers in a line of `record` about the clock: seconds of difference, and the error in
+/// microseconds.
+fn clock(said: &str) -> (f64, f64) {
+    let line =
+        said.lines().find(|line| line.contains("its clock is ")).expect("a line of the clock");
+    let number = |before: &str| -> f64 {
+        line.split(before).nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+    };
+    (number("its clock is "), number("is wrong by "))
+}
+
+#[test]
+fn a_guest_has_the_same_events_by_the_same_clock() {
+    let Some((_alone, place)) = tracing() else { return };
+    let before = state();
+    let mut agent = Agent::start(&place);
+    let guest = format!("self@{}", agent.address);
+    let rule = ["-e", "syscalls:sys_enter_kill", "-f", KILLED];
+    let main = ["--strict", "--instance", "lastwords_test"];
+    let of_guest = ["-A", guest.as_str()];
+    let command = ["--", "bash", "-c", KILLS];
+    let ran = record(&place, &[&main[..], &rule, &of_guest, &rule, &command].concat());
+    ran.has_status(0);
+    agent.next("recording in the instance");
+    let (host, guest) = (place.at("trace.dat"), place.at("trace-self.dat"));
+    let all: Vec<u64> = (0..20_000).collect();
+    assert!(kills(&host) == all && kills(&guest) == all, "{}", ran.err);
+    let (difference, error) = clock(&ran.err);
+    // The line rounds the difference to microseconds.
+    assert!(difference * 1e6 <= error + 1.0, "{}", ran.err);
+    // Both readers show all events of both files.
+    let both =
+        tool("trace-cmd", &["report", "-i", host.to_str().unwrap(), "-i", guest.to_str().unwrap()]);
+    assert_eq!(both.out.matches("sys_enter_kill:").count(), 40_000);
+    let ours = place.run(&["report", "trace.dat", "trace-self.dat"]);
+    ours.has_status(0);
+    assert_eq!(ours.out.matches("sys_kill(").count(), 40_000, "{}", &ours.out[..1000]);
+    assert!(!agent.instance().exists());
+    agent.end();
+    assert_eq!(state(), before);
+    assert_eq!(names(place.path()), ["sessions", "trace-self.dat", "trace.dat"]);
+}
+
+/// An agent outlives peers that say nothing, or what no host says, and leaves nothing of them.
+#[test]
+fn an_agent_outlives_other_peers() {
+    use std::io::Write as _;
+    let Some((_alone, place)) = tracing() else { return };
+    let before = state();
+    let mut agent = Agent::start(&place);
+    let address = agent.address.strip_prefix("tcp:").unwrap().to_owned();
+    let say = |bytes: &[u8]| {
+        let mut peer = TcpStream::connect(&address).unwrap();
+        peer.write_all(bytes).unwrap();
+        peer
+    };
+    let message = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    for (bytes, why) in [
+        (u32::MAX.to_le_bytes().to_vec(), "1048576 is the most"),
+        (message("{}"), "a message"),
+        (message(r#"{"ask":"start"}"#), "it begins with Start"),
+        (message(r#"{"ask":"record","version":9,"wanted":{}}"#), "missing field"),
+    ] {
+        let peer = say(&bytes);
+        agent.next(why);
+        drop(peer);
+    }
+    // A key that nobody has; the connection is closed without a word.
+    let mut other = say(&message(r#"{"ask":"join","key":""}"#));
+    assert_eq!(other.read(&mut [0; 64]).unwrap(), 0);
+    // A peer that leaves in the middle of a recording.
+    let wanted = r#"{"events":[{"pattern":"sched","filter":"","is_left_out":false}],"tracer":null,"functions":[],
+        "no_functions":[],"graph_functions":[],"graph_depth":null,"pids":[],"children":false,"cpus":null,
+        "options":[],"size":null,"clock":"mono","discard":false,"flush":0}"#;
+    let record = message(&format!(r#"{{"ask":"record","version":1,"wanted":{wanted}}}"#));
+    drop(say(&record));
+    agent.next("second connection");
+    let silent = say(b"");
+    agent.end();
+    drop(silent);
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn a_host_that_is_killed_leaves_no_instance_in_its_guest() {
+    let Some((_alone, place)) = tracing() else { return };
+    let before = state();
+    let mut agent = Agent::start(&place);
+    let guest = format!("self@{}", agent.address);
+    let rule = ["-e", "sched:sched_process_exit"];
+    let args = [&["--instance", "lastwords_test"][..], &rule, &["-A", &guest], &rule].concat();
+    let mut host = crate::record::start(&place, &args);
+    agent.next("recording in the instance");
+    assert!(agent.instance().exists());
+    // Another host waits for nothing.
+    let busy = record(&place, &[&["-o", "busy.dat"][..], &rule, &["-A", &guest], &rule].concat());
+    busy.has_status(1);
+    busy.says("the agent records for another host");
+    host.end(Signal::KILL);
+    agent.next("connection");
+    wait_until("the agent's instance is gone", || !agent.instance().exists());
+    place.run(&["restore", "--discard"]).has_status(0);
+    agent.end();
+    assert_eq!(state(), before);
+    // What had come is there for `receive`.
+    let left = names(place.path());
+    assert_eq!(left.iter().filter(|name| name.ends_with(".stream")).count(), 1, "{left:?}");
+    for file in left.iter().filter(|name| name.ends_with(".stream")) {
+        fs::remove_file(place.at(file)).unwrap();
+    }
+}

@@ -1,0 +1,152 @@
+//! Measures the difference between the clocks of a guest and its host.
+
+use super::ANSWER;
+use super::wire::{Answer, Ask};
+use anyhow::{Context, bail};
+use lastwords_ftrace::dat::ShiftSample;
+use lastwords_open::tracer_now;
+use lastwords_stream::{Heard, Line};
+
+/// Most measurements of a recording. A file has all of them for each CPU.
+const MOST: usize = 512;
+
+/// A measurement of the difference between two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// The reading of the guest's clock in nanoseconds.
+    pub time: u64,
+    /// Nanoseconds to add to the guest's clock for the host's.
+    pub offset: i64,
+    /// Nanoseconds by which the offset is wrong at most.
+    pub error: u64,
+}
+
+impl Measured {
+    /// Makes a measurement of a reading of the guest's clock that was made between two readings of
+    /// the host's clock, in nanoseconds.
+    fn between(before: u64, guest: u64, after: u64) -> Self {
+        let round_trip = after.saturating_sub(before);
+        let middle = before.saturating_add(round_trip / 2);
+        let offset = i128::from(middle).saturating_sub(i128::from(guest));
+        Self {
+            time: guest,
+            // Clocks count from the boot, so that the difference of two is no such number of years.
+            offset: i64::try_from(offset).unwrap_or(0),
+            error: round_trip.div_ceil(2),
+        }
+    }
+}
+
+/// Asks for the guest's clock so many times, and returns the measurement with the least error.
+///
+/// # Errors
+/// The connection is broken, the agent does not answer, or it has ended the recording.
+pub(super) fn measure(line: &Line, clock: &str, times: usize) -> anyhow::Result<Measured> {
+    let mut best: Option<Measured> = None;
+    for _ in 0..times {
+        let now = || tracer_now(clock).with_context(|| format!("the clock {clock}"));
+        let before = now()?;
+        line.say(&Ask::Clock)?;
+        let answer = line.hear(ANSWER, None)?;
+        let after = now()?;
+        let guest = match answer {
+            Heard::Message(Answer::Clock { nanoseconds }) => nanoseconds,
+            Heard::Message(other) => return Err(other.unexpected(line)),
+            Heard::Nothing | Heard::Ended => {
+                bail!("{}: it has not answered for {} seconds", line.peer(), ANSWER.as_secs())
+            }
+        };
+        let measured = Measured::between(before, guest, after);
+        if best.is_none_or(|best| measured.error < best.error) {
+            best = Some(measured);
+        }
+    }
+    best.context("no measurement")
+}
+
+/// The differences between two clocks during a recording, in order of time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClockShift {
+    /// The measurements. Between two of them, readers interpolate.
+    pub measured: Vec<Measured>,
+    /// One measurement is kept of as many.
+    keep_each: usize,
+    /// Measurements that were made since the last that was kept.
+    passed: usize,
+}
+
+impl ClockShift {
+    /// Adds a measurement. Of many, each second is dropped.
+    pub(super) fn add(&mut self, measured: Measured) {
+        self.passed = self.passed.saturating_add(1);
+        if self.passed >= self.keep_each {
+            self.add_last(measured);
+        }
+    }
+
+    /// Adds a measurement that must be kept.
+    pub(super) fn add_last(&mut self, measured: Measured) {
+        // Two measurements of one time give no line.
+        if self.measured.last().is_some_and(|last| last.time >= measured.time) {
+            return;
+        }
+        self.passed = 0;
+        self.measured.push(measured);
+        if self.measured.len() > MOST {
+            let mut at = 0usize;
+            self.measured.retain(|_| {
+                at = at.saturating_add(1);
+                at % 2 == 1
+            });
+            self.keep_each = self.keep_each.max(1).saturating_mul(2);
+        }
+    }
+
+    /// Returns the largest error of the measurements in nanoseconds; none if there is none.
+    #[must_use]
+    pub fn error(&self) -> Option<u64> {
+        self.measured.iter().map(|measured| measured.error).max()
+    }
+
+    /// Returns the measurements for a file.
+    pub(super) fn samples(&self) -> Vec<ShiftSample> {
+        let sample =
+            |measured: &Measured| ShiftSample { time: measured.time, offset: measured.offset };
+        self.measured.iter().map(sample).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_true_difference_is_within_the_error() {
+        // The guest's clock is at 7 when the host's is at `at`.
+        for (before, after, at) in
+            [(100u64, 200u64, 100u64), (100, 200, 200), (100, 201, 130), (5, 5, 5)]
+        {
+            let measured = Measured::between(before, 7, after);
+            let wrong = measured.offset.abs_diff(at as i64 - 7);
+            assert!(wrong <= measured.error, "{before} {after} {at}: {measured:?}");
+        }
+        let negative = Measured::between(1_000, 9_000_000_000_000, 1_010);
+        assert_eq!((negative.offset, negative.error), (1_005 - 9_000_000_000_000, 5));
+    }
+
+    #[test]
+    fn many_measurements_are_thinned_out_and_both_ends_are_kept() {
+        let mut shift = ClockShift::default();
+        let of = |time: u64| Measured { time, offset: 0, error: time };
+        (0..100_000).for_each(|time| shift.add(of(time)));
+        shift.add_last(of(100_000));
+        let times: Vec<u64> = shift.measured.iter().map(|measured| measured.time).collect();
+        assert!((MOST / 2..=MOST).contains(&times.len()), "{}", times.len());
+        assert_eq!((times.first(), times.last()), (Some(&0), Some(&100_000)));
+        assert!(times.windows(2).all(|pair| (1..1024).contains(&(pair[1] - pair[0]))));
+        assert_eq!(shift.error(), Some(100_000));
+        // A clock that stands still adds nothing.
+        shift.add_last(of(100_000));
+        assert_eq!(shift.measured.len(), times.len());
+    }
+}

@@ -1,0 +1,343 @@
+//! The host's side: has a guest's agent record, receives its events, and measures its clock.
+
+use super::clocks::{ClockShift, measure};
+use super::serve::{beside, random_id};
+use super::wire::{Answer, Ask, VERSION, Wanted, plain};
+use super::{EACH, HEAD, WORK};
+use crate::check::check_output;
+use crate::error::{Error, Result};
+use crate::save::rename;
+use anyhow::{Context, bail, ensure};
+use lastwords_ftrace::dat::{self, Relation, Shift};
+use lastwords_stream::spool::{Finished, Saved, Spool};
+use lastwords_stream::{Address, Heard, Limits, Line};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+/// Questions about the clock at the begin and at the end.
+const MANY: usize = 64;
+/// Questions about the clock in between.
+const FEW: usize = 8;
+/// Most errors of an agent that are shown.
+const MOST_ERRORS: usize = 16;
+/// The program that listens in a guest.
+const PROGRAM: &str = "lastwords kernel agent";
+
+/// A guest to record.
+#[derive(Debug, Clone)]
+pub struct GuestPlan {
+    /// The name of the guest, which is a part of the name of its file.
+    pub name: String,
+    /// The address of its agent.
+    pub address: Address,
+    /// What it is to record.
+    pub wanted: Wanted,
+    /// The file of the host, beside which the guest's is made.
+    pub output: PathBuf,
+    /// An existing file is replaced.
+    pub force: bool,
+    /// The clock of the host's events.
+    pub clock: String,
+}
+
+impl GuestPlan {
+    /// Returns the file for the guest's events: `trace-NAME.dat` beside `trace.dat`.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        beside(&self.output, &self.name)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        ensure!(
+            (1..=64).contains(&self.name.len())
+                && self.name.chars().all(is_name)
+                && !self.name.starts_with(['-', '.']),
+            "guest {:?}: a name has letters, digits, `-`, `_` and `.`",
+            self.name
+        );
+        let tells = lastwords_open::tracer_now(&self.clock).is_some();
+        ensure!(
+            tells,
+            "the clock {}: only mono, mono_raw and boot can be related to a guest's",
+            self.clock
+        );
+        check_output(&std::path::absolute(self.path())?, self.force)
+    }
+}
+
+/// What the thread of a guest returns: the connection, the clocks, and why it is broken.
+type Measuring = JoinHandle<(Line, ClockShift, Option<anyhow::Error>)>;
+/// What the thread that receives returns: the spool, and why the stream ended early.
+type Received = lastwords_stream::Result<(Spool, Option<String>)>;
+
+/// The stream of a guest, which a thread receives. If it is dropped, what arrived is saved as a file
+/// of the guest's own name.
+#[derive(Debug)]
+struct Stream {
+    receiving: Option<JoinHandle<Received>>,
+    /// The stream ends early when it is dropped.
+    running: Option<OwnedFd>,
+}
+
+impl Stream {
+    fn begin(line: Line, folder: PathBuf) -> anyhow::Result<Self> {
+        let (ended, running) = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
+        let receive = move || line.receive_stream(&folder, Limits::default(), ended.as_fd());
+        let receiving = Builder::new().name("stream".to_owned()).spawn(receive)?;
+        Ok(Self { receiving: Some(receiving), running: Some(running) })
+    }
+
+    /// Returns true if all of it came, or no more of it will.
+    fn is_over(&self) -> bool {
+        self.receiving.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Cuts the stream.
+    fn cut(&mut self) {
+        self.running = None;
+    }
+
+    /// Waits for the end of the stream, and returns what came.
+    fn end(&mut self) -> anyhow::Result<(Spool, Option<String>)> {
+        let thread = self.receiving.take().context("the stream is over")?;
+        let Ok(received) = thread.join() else { bail!("the thread of its stream has panicked") };
+        Ok(received?)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.cut();
+        if let Ok((spool, why)) = self.end() {
+            let why = why.unwrap_or_else(|| "its recording was given up".to_owned());
+            // A spool that cannot be saved stays.
+            let _ = spool.finish(Some(&why));
+        }
+    }
+}
+
+/// A guest that is prepared to record, or records. If it is dropped, the agent ends the recording,
+/// and what arrived stays in its spool.
+#[derive(Debug)]
+pub struct Guest {
+    plan: GuestPlan,
+    trace_id: u64,
+    /// The connection and the first measurement, until the recording begins.
+    line: Option<(Line, ClockShift)>,
+    stream: Stream,
+    /// The measuring thread, which ends when the sender is dropped.
+    measuring: Option<(Measuring, Sender<()>)>,
+}
+
+/// The file of a guest.
+#[derive(Debug)]
+pub struct SavedGuest {
+    /// The name of the guest.
+    pub name: String,
+    /// The file; none if the guest had no events.
+    pub file: Option<Finished>,
+    /// The relation of its clock to the host's.
+    pub shift: ClockShift,
+    /// Why the guest's recording ended before it was stopped.
+    pub ended_early: Option<String>,
+    /// What the agent could not restore.
+    pub errors: Vec<String>,
+}
+
+impl Guest {
+    /// Returns a number for a recording, for [`Relation::trace_id`].
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn new_id() -> Result<u64> {
+        random_id().map_err(|why| Error::plan(&why))
+    }
+
+    /// Connects to the agent, has it prepare the recording, and measures its clock.
+    ///
+    /// # Errors
+    /// Nobody listens, the agent refuses, or a file cannot be made.
+    pub fn begin(plan: GuestPlan) -> Result<Self> {
+        let name = plan.name.clone();
+        Self::prepare(plan).map_err(|why| Error::plan(&why.context(format!("guest {name}"))))
+    }
+
+    fn prepare(plan: GuestPlan) -> anyhow::Result<Self> {
+        plan.check()?;
+        let line = Line::connect(&plan.address, PROGRAM)?;
+        line.say(&Ask::Record { version: VERSION, wanted: Box::new(plan.wanted.clone()) })?;
+        let key = match hear(&line, HEAD)? {
+            Answer::Ready { key } => key,
+            other => return Err(other.unexpected(&line)),
+        };
+        let stream = Line::connect(&plan.address, PROGRAM)?;
+        stream.say(&Ask::Join { key })?;
+        let path = std::path::absolute(plan.path())?;
+        let folder = path.parent().context("a folder for the file")?;
+        let stream = Stream::begin(stream, folder.to_owned())?;
+        match hear(&line, WORK)? {
+            Answer::Begun => {}
+            other => return Err(other.unexpected(&line)),
+        }
+        let mut shift = ClockShift::default();
+        shift.add_last(measure(&line, &plan.clock, MANY)?);
+        let (trace_id, line) = (random_id()?, Some((line, shift)));
+        Ok(Self { plan, trace_id, line, stream, measuring: None })
+    }
+
+    /// Returns what the host's file says of this guest.
+    #[must_use]
+    pub fn of_host(&self) -> dat::Guest {
+        dat::Guest { name: self.plan.name.clone(), trace_id: self.trace_id }
+    }
+
+    /// Has the guest begin to record, and measures its clock from then on.
+    ///
+    /// # Errors
+    /// The agent refuses, or the connection is broken.
+    pub fn start(&mut self) -> Result<()> {
+        let named = |why: anyhow::Error| why.context(format!("guest {}", self.plan.name));
+        let Some((line, mut shift)) = self.line.take() else { return Ok(()) };
+        let started =
+            line.say(&Ask::Start).map_err(anyhow::Error::from).and_then(|()| {
+                match hear(&line, WORK)? {
+                    Answer::Started => Ok(()),
+                    other => Err(other.unexpected(&line)),
+                }
+            });
+        started.map_err(|why| Error::plan(&named(why)))?;
+        let (stop, stopped) = channel::<()>();
+        let clock = self.plan.clock.clone();
+        let run = move || {
+            let mut broken = None;
+            while broken.is_none()
+                && stopped.recv_timeout(EACH) != Err(RecvTimeoutError::Disconnected)
+            {
+                match measure(&line, &clock, FEW) {
+                    Ok(measured) => shift.add(measured),
+                    Err(error) => broken = Some(error),
+                }
+            }
+            (line, shift, broken)
+        };
+        let thread = Builder::new().name(format!("clock of {}", self.plan.name)).spawn(run);
+        let thread = thread.map_err(|error| Error::plan(&named(error.into())))?;
+        self.measuring = Some((thread, stop));
+        Ok(())
+    }
+
+    /// Stops the recording, and saves what came. `host` is the number of the host's file, and
+    /// `real_time` that of [`Relation::real_time`].
+    ///
+    /// # Errors
+    /// The file cannot be written. What arrived stays in its spool.
+    pub fn finish(self, host: u64, real_time: Option<i64>) -> Result<SavedGuest> {
+        let name = self.plan.name.clone();
+        let saved = self.end(host, real_time);
+        saved.map_err(|why| Error::plan(&why.context(format!("guest {name}"))))
+    }
+
+    fn end(mut self, host: u64, real_time: Option<i64>) -> anyhow::Result<SavedGuest> {
+        let (line, mut shift, broken) = self.stop_measuring()?;
+        let stopped = match broken {
+            Some(why) => Err(why),
+            None => self.stop(&line, &mut shift),
+        };
+        drop(line);
+        let (errors, ended_early) = match stopped {
+            Ok(errors) => (errors.iter().take(MOST_ERRORS).map(|text| plain(text)).collect(), None),
+            Err(why) => {
+                self.stream.cut();
+                (Vec::new(), Some(lastwords_open::chain(&why)))
+            }
+        };
+        let (mut spool, cut) = self.stream.end()?;
+        let shifted = Shift { host, samples: shift.samples() };
+        spool.relate(Relation {
+            trace_id: self.trace_id,
+            real_time,
+            shift: Some(shifted),
+            ..Relation::default()
+        });
+        let (path, why) = (self.plan.path(), ended_early.clone().or(cut));
+        let file = match spool.finish(why.as_deref())? {
+            Some(Saved::Kernel(finished)) => Some(moved(finished, &path, self.plan.force)?),
+            Some(Saved::Session(session)) => {
+                bail!("{}: the agent has sent a session", session.path.display())
+            }
+            None => None,
+        };
+        Ok(SavedGuest { name: self.plan.name.clone(), file, shift, ended_early, errors })
+    }
+
+    /// Ends the thread that measures.
+    fn stop_measuring(&mut self) -> anyhow::Result<(Line, ClockShift, Option<anyhow::Error>)> {
+        let (thread, stop) = self.measuring.take().context("it does not record")?;
+        drop(stop);
+        let Ok(measured) = thread.join() else { bail!("the thread of its clock has panicked") };
+        Ok(measured)
+    }
+
+    /// Has the agent stop, and measures its clock once more.
+    fn stop(&self, line: &Line, shift: &mut ClockShift) -> anyhow::Result<Vec<String>> {
+        line.say(&Ask::Stop)?;
+        let (mut since, mut has_all) = (Instant::now(), false);
+        let errors = loop {
+            match line.hear(EACH, None)? {
+                Heard::Message(Answer::Finished { errors }) => break errors,
+                Heard::Message(other) => return Err(other.unexpected(line)),
+                Heard::Nothing | Heard::Ended => {}
+            }
+            // While events come, the agent has something to do.
+            if !has_all && self.stream.is_over() {
+                (since, has_all) = (Instant::now(), true);
+            }
+            ensure!(
+                !has_all || since.elapsed() < WORK,
+                "{}: the agent has not ended the recording in {} seconds",
+                line.peer(),
+                WORK.as_secs()
+            );
+        };
+        shift.add_last(measure(line, &self.plan.clock, MANY)?);
+        Ok(errors)
+    }
+}
+
+/// Waits for an answer.
+fn hear(line: &Line, time: std::time::Duration) -> anyhow::Result<Answer> {
+    match line.hear(time, None)? {
+        Heard::Message(answer) => Ok(answer),
+        Heard::Nothing | Heard::Ended => {
+            bail!("{}: it has not answered for {} seconds", line.peer(), time.as_secs())
+        }
+    }
+}
+
+/// Gives the finished file its name.
+fn moved(finished: Finished, path: &Path, force: bool) -> anyhow::Result<Finished> {
+    let kept = || format!("what arrived is in {}", finished.path.display());
+    rename(&finished.path, path, force).with_context(kept)?;
+    Ok(Finished { path: path.to_owned(), ..finished })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_guest_is_beside_that_of_its_host() {
+        for (host, guest) in [
+            ("trace.dat", "trace-web.dat"),
+            ("/var/x/t", "/var/x/t-web"),
+            ("a.b/.hidden", "a.b/.hidden-web"),
+        ] {
+            assert_eq!(beside(Path::new(host), "web"), Path::new(guest));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The agent: records in this guest what a host wants.
+
+use super::wire::{Answer, Ask, VERSION, Wanted, plain};
+use super::{HEAD, SILENCE};
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::recording::Recording;
+use anyhow::{Context, bail, ensure};
+use lastwords_open::{chain, tracer_now};
+use lastwords_stream::{Address, Heard, Line, Listener};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Most connections at a time whose first words have not come.
+const MOST_NEW: usize = 16;
+
+/// The messages of an agent while it works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentNews {
+    /// A recording has begun.
+    Recording {
+        /// Address of the host.
+        peer: String,
+        /// Name of the instance.
+        instance: String,
+    },
+    /// A recording has ended, and the host has all of it.
+    Sent {
+        /// Address of the host.
+        peer: String,
+        /// Events that were sent.
+        events: u64,
+        /// Events that were lost.
+        lost: u64,
+    },
+    /// A host was refused, or its recording ended early.
+    Failed {
+        /// Address of the host.
+        peer: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// An agent that listens.
+#[derive(Debug)]
+pub struct Agent {
+    listener: Listener,
+    journals: PathBuf,
+    /// A recording is under way.
+    is_busy: AtomicBool,
+    /// Connections whose first words have not come.
+    new: AtomicUsize,
+    /// The key of the recording that waits for its second connection, and where that goes.
+    waiting: Mutex<Option<(String, Sender<Line>)>>,
+}
+
+/// What an agent works with: its end, and who hears of its work.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    ended: BorrowedFd<'a>,
+    tell: &'a (dyn Fn(AgentNews) + Sync),
+}
+
+impl Agent {
+    /// Listens at an address. `journals` is the folder for journals, as [`Plan::journals`].
+    ///
+    /// # Errors
+    /// The address cannot be used, or other machines of a network can reach it and
+    /// `trusts_network` is false.
+    pub fn new(
+        address: &Address,
+        trusts_network: bool,
+        journals: PathBuf,
+    ) -> lastwords_stream::Result<Self> {
+        if !trusts_network && address.is_of_network()? {
+            return Err(lastwords_stream::Error::Network { address: address.clone() });
+        }
+        Ok(Self {
+            listener: Listener::new(address)?,
+            journals,
+            is_busy: AtomicBool::new(false),
+            new: AtomicUsize::new(0),
+            waiting: Mutex::new(None),
+        })
+    }
+
+    /// Returns the address, with the port that the kernel chose.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        self.listener.address()
+    }
+
+    /// Records for hosts until the other end of `ended` is closed. A recording that is under way
+    /// then ends as if its host had stopped it.
+    ///
+    /// # Errors
+    /// No connection can be accepted.
+    pub fn run(
+        &self,
+        ended: BorrowedFd<'_>,
+        tell: &(dyn Fn(AgentNews) + Sync),
+    ) -> lastwords_stream::Result<()> {
+        let work = Work { ended, tell };
+        std::thread::scope(|scope| {
+            while let Some(line) = self.listener.accept(ended)? {
+                if self.new.fetch_add(1, Relaxed) >= MOST_NEW {
+                    self.new.fetch_sub(1, Relaxed);
+                    continue;
+                }
+                let serve = move || self.serve(line, work);
+                let thread = std::thread::Builder::new().name("host".to_owned());
+                if thread.spawn_scoped(scope, serve).is_err() {
+                    self.new.fetch_sub(1, Relaxed);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Serves a connection by its first words.
+    fn serve(&self, line: Line, work: Work<'_>) {
+        let heard = line.hear::<Ask>(HEAD, Some(work.ended));
+        self.new.fetch_sub(1, Relaxed);
+        let served = match heard {
+            Ok(Heard::Message(Ask::Join { key })) => {
+                self.join(line, &key);
+                return;
+            }
+            Ok(Heard::Message(Ask::Record { version, wanted })) => {
+                self.record(&line, version, &wanted, work)
+            }
+            Ok(Heard::Message(other)) => Err(anyhow::anyhow!("it begins with {other:?}")),
+            Ok(Heard::Nothing) => Err(anyhow::anyhow!("it says nothing")),
+            Ok(Heard::Ended) => return,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = served {
+            let why = chain(&error);
+            let _ = line.say(&Answer::Refused { why: why.clone() });
+            (work.tell)(AgentNews::Failed { peer: line.peer().to_string(), why: plain(&why) });
+        }
+    }
+
+    /// Hands a connection over to the recording that waits for it.
+    fn join(&self, line: Line, key: &str) {
+        let waiting = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.as_ref().is_some_and(|(own, _)| own == key)
+            && let Some((_, to)) = waiting.take()
+        {
+            // A recording that waits no longer drops it.
+            let _ = to.send(line);
+        }
+    }
+
+    fn record(
+        &self,
+        line: &Line,
+        version: u32,
+        wanted: &Wanted,
+        work: Work<'_>,
+    ) -> anyhow::Result<()> {
+        ensure!(
+            version == VERSION,
+            "this agent speaks version {VERSION} of its messages, and not {version}"
+        );
+        wanted.check()?;
+        ensure!(!self.is_busy.swap(true, Relaxed), "the agent records for another host");
+        let recorded = self.record_alone(line, wanted, work);
+        self.is_busy.store(false, Relaxed);
+        recorded
+    }
+
+    fn record_alone(&self, line: &Line, wanted: &Wanted, work: Work<'_>) -> anyhow::Result<()> {
+        let stream = self.second(line)?;
+        let plan = Plan {
+            receiver: Some(stream.peer().clone()),
+            // It is written only if the host cannot take the end of a stream.
+            output: self.journals.join("agent.dat"),
+            force: true,
+            journals: self.journals.clone(),
+            ..wanted.plan()
+        };
+        // If anything fails from here on, the recording is dropped, which restores the tracer.
+        let mut recording = Recording::begin_over(&plan, Some(stream))?;
+        line.say(&Answer::Begun)?;
+        let peer = || line.peer().to_string();
+        loop {
+            match line.hear(SILENCE, Some(work.ended))? {
+                Heard::Message(Ask::Clock) => {
+                    let reading = tracer_now(&wanted.clock).context("the clock")?;
+                    line.say(&Answer::Clock { nanoseconds: reading })?;
+                }
+                Heard::Message(Ask::Start) => {
+                    recording.start(Box::new(|_| {}))?;
+                    let instance = recording.instance().to_owned();
+                    (work.tell)(AgentNews::Recording { peer: peer(), instance });
+                    line.say(&Answer::Started)?;
+                }
+                Heard::Message(Ask::Stop) | Heard::Ended => break,
+                Heard::Message(other) => bail!("it says {other:?} while the agent records"),
+                Heard::Nothing => {
+                    bail!("it has said nothing for {} seconds", SILENCE.as_secs())
+                }
+            }
+            ensure!(!recording.has_failed(), "the stream to {} is broken", plan_peer(&plan));
+        }
+        let (saved, errors) = recording.finish()?;
+        let errors = errors.iter().map(Error::to_string).collect();
+        let (events, lost) = (saved.events, saved.lost());
+        (work.tell)(AgentNews::Sent { peer: peer(), events, lost });
+        line.say(&Answer::Finished { errors })?;
+        self.linger(line, &wanted.clock, work)
+    }
+
+    /// Waits for the second connection of a host, which it makes with a key.
+    fn second(&self, line: &Line) -> anyhow::Result<Line> {
+        let (key, to, from) = {
+            let (to, from): (Sender<Line>, Receiver<Line>) = channel();
+            (random_key()?, to, from)
+        };
+        let set = |value| *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = value;
+        set(Some((key.clone(), to)));
+        let said = line.say(&Answer::Ready { key });
+        let stream = said.map(|()| from.recv_timeout(HEAD));
+        set(None);
+        stream?.ok().context("it has not made its second connection in time")
+    }
+
+    /// Answers for the clock after the end, until the host has closed the connection.
+    fn linger(&self, line: &Line, clock: &str, work: Work<'_>) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < HEAD {
+            match line.hear(HEAD, Some(work.ended)) {
+                Ok(Heard::Message(Ask::Clock)) => {
+                    let nanoseconds = tracer_now(clock).context("the clock")?;
+                    if line.say(&Answer::Clock { nanoseconds }).is_err() {
+                        break;
+                    }
+                }
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the words for the receiver of a plan.
+fn plan_peer(plan: &Plan) -> String {
+    plan.receiver.as_ref().map(Address::to_string).unwrap_or_default()
+}
+
+/// Returns 32 hexadecimal digits that nobody can guess.
+fn random_key() -> anyhow::Result<String> {
+    let mut bytes = [0u8; 16];
+    let read = getrandom(&mut bytes[..], GetRandomFlags::empty()).context("random numbers")?;
+    ensure!(read == bytes.len(), "the kernel has given {read} random bytes");
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
+}
+
+/// Returns a number for a recording, which no other has.
+pub(super) fn random_id() -> anyhow::Result<u64> {
+    let key = random_key()?;
+    let id = key.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    id.context("a number for the recording")
+}
+
+/// Returns the file that is beside an output of `NAME.dat` and of a guest.
+pub(super) fn beside(output: &Path, guest: &str) -> PathBuf {
+    let name = output.file_name().unwrap_or_default().to_string_lossy();
+    let name = match name.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() => format!("{stem}-{guest}.{ending}"),
+        _ => format!("{name}-{guest}"),
+    };
+    output.with_file_name(name)
+}

@@ -1,0 +1,174 @@
+//! Judges what one of the two guests has recorded as a host.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::super::compare::Rows;
+use rig::run_quietly;
+
+/// Rounds of markers.
+const ROUNDS: usize = 100;
+
+/// Judges the files of one side.
+pub(super) fn side(out: &Path, lastwords: &Path, rows: &mut Rows) -> Result<()> {
+    let is_late = out.join("dead.said").exists();
+    let role = if is_late { "late" } else { "early" };
+    let failed = read(out, "failed").unwrap_or_default();
+    rows.row(failed.is_empty(), &format!("{role}: everything came in time"), failed.trim());
+    for case in ["mono", "boot"] {
+        order(out, case, is_late, lastwords, rows).with_context(|| format!("{role} {case}"))?;
+        clean(out, role, case, rows)?;
+    }
+    if is_late { failures(out, lastwords, rows) } else { Ok(()) }
+}
+
+fn read(out: &Path, name: &str) -> Result<String> {
+    let path = out.join(name);
+    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+/// Nothing of a recording is left in the guest.
+fn clean(out: &Path, role: &str, case: &str, rows: &mut Rows) -> Result<()> {
+    let (before, after) = (read(out, "state.before")?, read(out, &format!("{case}.state"))?);
+    let what = format!("{role} {case}: the guest's tracer is as before");
+    rows.row(before == after, &what, if before == after { "yes" } else { after.trim() });
+    Ok(())
+}
+
+/// The merged order of the markers is that in which they were made, by trace-cmd and by us.
+fn order(out: &Path, case: &str, is_late: bool, lastwords: &Path, rows: &mut Rows) -> Result<()> {
+    let role = if is_late { "late" } else { "early" };
+    let status = read(out, &format!("{case}.status"))?;
+    let said = read(out, &format!("{case}.said"))?;
+    rows.row(status.trim() == "0", &format!("{role} {case}: status"), said.trim());
+    let files = [out.join(format!("{case}.dat")), out.join(format!("{case}-guest.dat"))];
+    let mut by_trace_cmd = Command::new("trace-cmd");
+    by_trace_cmd.args(["report", "-t"]);
+    files.iter().for_each(|file| _ = by_trace_cmd.arg("-i").arg(file));
+    let mut by_us = Command::new(lastwords);
+    by_us.arg("report").args(&files);
+    let texts =
+        [("trace-cmd", run_quietly(&mut by_trace_cmd)?), ("report", run_quietly(&mut by_us)?)];
+    for (reader, text) in &texts {
+        let rounds = rounds(text);
+        let right = rounds.iter().filter(|round| **round).count();
+        rows.row(
+            right == ROUNDS && rounds.len() == ROUNDS,
+            &format!("{role} {case}: {reader} shows host, guest, host"),
+            &format!("in {right} of {} rounds", rounds.len()),
+        );
+    }
+    clocks(&said, &texts[0].1, is_late, &format!("{role} {case}"), rows)
+}
+
+/// The words of the markers of a round, in the order in which they are made.
+fn words(round: usize) -> [String; 3] {
+    ["begins", "is here", "ends"].map(|word| format!("round {round} {word}"))
+}
+
+/// Returns for each round that a text has whether its markers have their order.
+fn rounds(text: &str) -> Vec<bool> {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let place = |word: &String| lines.iter().position(|line| line.ends_with(word.as_str()));
+    let of = |round: usize| {
+        let places = words(round).each_ref().map(place);
+        places.iter().any(Option::is_some).then(|| {
+            matches!(places, [Some(begins), Some(here), Some(ends)] if begins < here && here < ends)
+        })
+    };
+    (1..=ROUNDS).filter_map(of).collect()
+}
+
+/// The difference that was said has the right sign, and its error is no more than a round of markers
+/// takes: both are round trips over the same network.
+fn clocks(said: &str, text: &str, is_late: bool, what: &str, rows: &mut Rows) -> Result<()> {
+    let line = said.lines().find(|line| line.contains("its clock is")).context("no clock")?;
+    let word = if is_late { "s ahead of" } else { "s behind" };
+    let error = line.split("is wrong by ").nth(1).and_then(|rest| rest.split(' ').next());
+    let error: f64 = error.context("no error")?.parse()?;
+    let time = |word: &str| {
+        let line = text.lines().find(|line| line.trim_end().ends_with(word))?;
+        let (head, _) = line.split_once(": print:").or(line.split_once(": tracing_mark_write:"))?;
+        head.rsplit(' ').next()?.parse::<f64>().ok()
+    };
+    let mut widths = Vec::new();
+    for round in 1..=ROUNDS {
+        let [begins, here, ends] = words(round).map(|word| time(&word));
+        let (begins, here, ends) = begins
+            .zip(here)
+            .zip(ends)
+            .map(|((begins, here), ends)| (begins, here, ends))
+            .with_context(|| format!("round {round} has no times"))?;
+        let slack = error / 1e6;
+        let is_within = begins - slack <= here && here <= ends + slack;
+        ensure!(is_within, "round {round}: {begins} {here} {ends}, with an error of {error} us");
+        widths.push(ends - begins);
+    }
+    let least = widths.iter().copied().fold(f64::INFINITY, f64::min) * 1e6;
+    let detail = format!("{line}; the shortest round took {least:.0} us");
+    rows.row(line.contains(word), &format!("{what}: the sign of the difference"), &detail);
+    Ok(())
+}
+
+/// Refusals, and recordings whose host or agent is gone.
+fn failures(out: &Path, lastwords: &Path, rows: &mut Rows) -> Result<()> {
+    for (case, why) in [
+        ("trigger", "an agent takes no triggers"),
+        ("unknown", "nothing:like_this: this kernel has no such event"),
+        ("clock", "only mono, mono_raw and boot"),
+        ("size", "ring of"),
+        ("busy", "the agent records for another host"),
+    ] {
+        let (said, status) =
+            (read(out, &format!("{case}.said"))?, read(out, &format!("{case}.status"))?);
+        let is_refused = said.contains(why) && status.trim() != "0";
+        rows.row(is_refused, &format!("refused: {case}"), said.trim());
+    }
+    for case in ["refused", "killed", "silent", "dead"] {
+        clean(out, "late", case, rows)?;
+    }
+    for case in ["silent", "dead"] {
+        let (said, status) =
+            (read(out, &format!("{case}.said"))?, read(out, &format!("{case}.status"))?);
+        let is_said = said.contains("its recording ended early") && status.trim() == "3";
+        rows.row(is_said, &format!("{case}: the host says it"), said.trim());
+        let mut report = Command::new(lastwords);
+        report.arg("report").arg(out.join(format!("{case}-guest.dat")));
+        // Its status tells of the loss.
+        let shown = report.output().context("report")?;
+        let text = String::from_utf8_lossy(&shown.stdout);
+        rows.row(
+            text.contains("a last word"),
+            &format!("{case}: the events that the guest had sent are there"),
+            &format!("{} lines", text.lines().count()),
+        );
+    }
+    let left: Vec<_> = std::fs::read_dir(out)?
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .filter(|name| name.ends_with(".stream"))
+        .collect();
+    // The host that was killed leaves what came; nothing else does.
+    rows.row(left.len() == 1, "one spool is left, of the killed host", &left.join(" "));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_in_another_order_is_seen() {
+        let text = |order: [usize; 3]| -> String {
+            let of =
+                |round: usize| order.map(|at| format!("x: print: {}\n", words(round)[at])).concat();
+            (1..=ROUNDS).map(of).collect()
+        };
+        assert_eq!(rounds(&text([0, 1, 2])), vec![true; ROUNDS]);
+        for wrong in [[1, 0, 2], [0, 2, 1], [0, 0, 2]] {
+            assert_eq!(rounds(&text(wrong)), vec![false; ROUNDS]);
+        }
+        assert!(rounds("").is_empty());
+    }
+}
