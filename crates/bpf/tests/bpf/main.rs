@@ -2,4 +2,5 @@
 
 mod made;
 mod maps;
+mod memory;
 mod rings;

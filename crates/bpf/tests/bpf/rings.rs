@@ -1,6 +1,7 @@
 //! Ring buffers: every record that was submitted is there, and every other one is accounted for.
 
-use crate::made::{CONSUMER, DATA, Made, OVERWRITTEN, PRODUCER, Pages};
+use crate::made::{CONSUMER, DATA, Made, OVERWRITTEN, PRODUCER};
+use crate::memory::{Pages, causes};
 use lastwords_bpf::{Bpf, Content, Record, State};
 use lastwords_trace::evidence::{Cause, Gap};
 
@@ -72,10 +73,6 @@ fn read(made: &Made) -> (Vec<Record>, Vec<Gap>) {
         assert!(bpf.content(&map, take).unwrap());
     }
     (records, bpf.evidence.gaps)
-}
-
-fn causes(gaps: &[Gap]) -> Vec<(Cause, Option<u64>, Option<u64>)> {
-    gaps.iter().map(|gap| (gap.cause, gap.events, gap.bytes)).collect()
 }
 
 fn made() -> (Made, Writer) {

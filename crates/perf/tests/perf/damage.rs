@@ -1,6 +1,7 @@
 //! Pages that are missing and headers that are damaged cost only what is in them, and are told.
 
 use crate::made::{DATA, Made, RING, SIZE, USER};
+use lastwords_kernel::memory::Memory as _;
 use lastwords_testkit::random::Random;
 use lastwords_trace::evidence::Cause;
 
@@ -48,7 +49,7 @@ fn a_damaged_header_costs_its_record() {
         // Type and size; the two bytes of flags between them have all values.
         let byte = [0, 1, 2, 3, 6, 7][random.below(6) as usize];
         let address = Made::address(at + byte);
-        let value = made.memory.get(address) ^ (1 << random.below(8));
+        let value = made.memory.number(address, 1).unwrap() as u8 ^ (1 << random.below(8));
         made.memory.put(address, &[value]);
         let (records, gaps) = made.read();
         let told: u64 = gaps

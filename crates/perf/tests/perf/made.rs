@@ -1,17 +1,11 @@
 //! A kernel with one process that has perf's events open, and what a test writes into its buffer.
 
-use lastwords_bytes::{Budget, ByteOrder};
-use lastwords_image::{Hole, HoleCause};
-use lastwords_kernel::memory::Memory;
-use lastwords_kernel::vmcoreinfo::VmcoreInfo;
-use lastwords_kernel::{Kernel, Sources};
+use crate::memory::{Pages, TEXT};
 use lastwords_perf::{Perf, Record};
 use lastwords_testkit::btf::Writer;
-use lastwords_trace::evidence::{Cause, Gap};
-use std::collections::BTreeMap;
+use lastwords_trace::evidence::Gap;
 use std::sync::Arc;
 
-const TEXT: u64 = 0xffff_ffff_8100_0000;
 const TASK: u64 = TEXT + 0x1000;
 const OPERATIONS: u64 = TEXT + 0x2000;
 const FILES: u64 = 0xffff_8880_0000_0000;
@@ -34,59 +28,6 @@ pub(crate) const CPU: u32 = 3;
 /// Fields of samples: tid, time, cpu, raw, identifier.
 const FIELDS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 10 | 1 << 16;
 
-/// Memory of pages, of which some may be taken away.
-#[derive(Clone, Default)]
-pub(crate) struct Pages(BTreeMap<u64, Box<[u8]>>);
-
-impl Pages {
-    pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
-        for (at, byte) in (address..).zip(bytes) {
-            let page = self.0.entry(at >> 12).or_insert_with(|| vec![0; 4096].into());
-            page[(at & 4095) as usize] = *byte;
-        }
-    }
-
-    pub(crate) fn put_u64(&mut self, address: u64, value: u64) {
-        self.put(address, &value.to_le_bytes());
-    }
-
-    pub(crate) fn get(&self, address: u64) -> u8 {
-        self.0[&(address >> 12)][(address & 4095) as usize]
-    }
-
-    /// Takes the page of an address away.
-    pub(crate) fn drop(&mut self, address: u64) {
-        assert!(self.0.remove(&(address >> 12)).is_some(), "no page at {address:#x}");
-    }
-
-    pub(crate) fn all(&self) -> Vec<u64> {
-        self.0.keys().map(|page| page << 12).collect()
-    }
-}
-
-impl Memory for Pages {
-    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        for (n, byte) in buf.iter_mut().enumerate() {
-            let at = address.wrapping_add(n as u64);
-            let hole = Hole { address: at, cause: HoleCause::Excluded };
-            *byte = self.0.get(&(at >> 12)).ok_or(hole)?[(at & 4095) as usize];
-        }
-        Ok(())
-    }
-
-    fn byte_order(&self) -> ByteOrder {
-        ByteOrder::Little
-    }
-
-    fn word_size(&self) -> u8 {
-        8
-    }
-
-    fn page_size(&self) -> u64 {
-        4096
-    }
-}
-
 /// The kernel that is made, and the records that were written.
 #[derive(Clone)]
 pub(crate) struct Made {
@@ -108,7 +49,7 @@ impl Made {
         m.put_u64(TASK + 32, TASK + 24);
         m.put_u64(TASK + 40, FILES);
         m.put_u64(FILES, TABLE);
-        m.put(TABLE, &64u32.to_le_bytes());
+        m.put_u32(TABLE, 64);
         m.put_u64(TABLE + 8, SLOTS);
         m.put_u64(TABLE + 16, USED);
         m.put(SLOTS, &[0; 512]);
@@ -123,7 +64,7 @@ impl Made {
             m.put_u64(file + 8, event);
             m.put(event, &[0; 512]);
             m.put_u64(event, 40 + n);
-            m.put(event + 8, &CPU.to_le_bytes());
+            m.put_u32(event + 8, CPU);
             m.put_u64(event + 16, RING);
             m.put_u64(event + 24, PMU);
             m.put(event + ATTR, &[2, 0, 0, 0, 136, 0, 0, 0]);
@@ -133,7 +74,7 @@ impl Made {
             m.put(event + ATTR + 40, &[1, u8::from(is_backward), 0]);
         }
         m.put(RING, &[0; 128]);
-        m.put(RING, &(PAGES as u32).to_le_bytes());
+        m.put_u32(RING, PAGES as u32);
         m.put(RING + 4, &[u8::from(is_backward)]);
         m.put_u64(RING + 32, USER);
         m.put(USER, &[0; 4096]);
@@ -183,17 +124,8 @@ impl Made {
 
     /// Opens the kernel, as it is in memory.
     pub(crate) fn open(&self) -> Perf {
-        let info =
-            VmcoreInfo::parse(format!("OSRELEASE=6.99\nSYMBOL(_stext)={TEXT:x}\n").as_bytes());
-        let rows = [(TEXT, "_stext"), (TASK, "init_task"), (OPERATIONS, "perf_fops")];
-        let text: String = rows.iter().map(|(at, name)| format!("{at:016x} D {name}\n")).collect();
-        let mut sources = Sources::default();
-        sources.btf = Some(types().finish(&[]));
-        sources.system_map(&text, &info).unwrap();
-        let memory = Arc::new(self.memory.clone());
-        Perf::read(&Arc::new(
-            Kernel::open(memory, &info, sources, Arc::new(Budget::default())).unwrap(),
-        ))
+        let symbols = [(TASK, "init_task"), (OPERATIONS, "perf_fops")];
+        Perf::read(&Arc::new(self.memory.clone().open(types().finish(&[]), &symbols)))
     }
 
     /// Returns the records of all buffers, and the gaps.
@@ -217,11 +149,6 @@ impl Made {
         records.sort_by_key(|(position, _)| *position);
         records
     }
-}
-
-/// Cause, events and bytes of gaps.
-pub(crate) fn causes(gaps: &[Gap]) -> Vec<(Cause, Option<u64>, Option<u64>)> {
-    gaps.iter().map(|gap| (gap.cause, gap.events, gap.bytes)).collect()
 }
 
 fn record(kind: u32, body: &[Vec<u8>]) -> Vec<u8> {

@@ -3,4 +3,6 @@
 mod damage;
 mod data;
 mod made;
+#[path = "../../../bpf/tests/bpf/memory.rs"]
+mod memory;
 mod positions;

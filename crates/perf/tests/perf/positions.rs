@@ -1,6 +1,7 @@
 //! Each committed record that was not consumed or overwritten is there; all others are accounted for.
 
-use crate::made::{Made, RING, SIZE, USER, causes, lost, sample};
+use crate::made::{Made, RING, SIZE, USER, lost, sample};
+use crate::memory::causes;
 use lastwords_trace::evidence::Cause;
 
 #[test]
