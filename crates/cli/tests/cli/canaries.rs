@@ -2,7 +2,7 @@
 //! fields of all ways into a session must be in no byte of its files and of any output, neither as
 //! they are nor encoded. The same search finds them in the same outputs if nothing hides them.
 
-use crate::child::run_in;
+use crate::child::{run_in, task};
 use crate::support::Place;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
@@ -17,8 +17,6 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// The environment variable that makes this test program the recorded one.
-const HOW: &str = "LASTWORDS_TEST_CANARIES";
 /// Events and spans with canaries.
 const COUNT: u64 = 60;
 /// The ways into a session.
@@ -109,10 +107,10 @@ fn record(shape: u64, number: u64, canary: &Canary) {
     }
 }
 
-/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+/// The recorded program.
 #[test]
 fn recorder() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let (mode, seed) = how.split_once(' ').expect("a mode and a seed");
     let seed: u64 = seed.parse().expect("a seed");
     let rules = |name: &str| Session::builder(name).secret("pass*").hashed("user").start();
@@ -156,7 +154,7 @@ fn recorded(mode: &str, seed: u64) -> Place {
         _ => "",
     };
     let script = format!("{env} ulimit -c 0; exec \"$@\"");
-    run_in(&place, &script, "canaries::recorder", HOW, &format!("{mode} {seed}")).ended();
+    run_in(&place, &script, "canaries::recorder", &format!("{mode} {seed}")).ended();
     place
 }
 

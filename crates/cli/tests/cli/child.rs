@@ -1,10 +1,11 @@
 //! The programs that are recorded: this test program itself, started again.
 
-use crate::support::Place;
+use crate::support::{Place, wait_until};
 use lastwords::{Memory, Reservation, Scope, Session, event, mark};
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// Events of each thread.
 pub(crate) const EVENTS: u64 = 500;
@@ -20,13 +21,19 @@ pub(crate) fn reservation(word: &str) -> Reservation {
     }
 }
 
-/// The variable that has the child's task.
-const HOW: &str = "LASTWORDS_TEST_CHILD";
+/// The variable that has the task of a program that is started again.
+pub(crate) const TASK: &str = "LASTWORDS_TEST_TASK";
 
-/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+/// Returns the task of this program, if a test has started it again. A test that is the recorded
+/// program calls it, and does nothing without a task.
+pub(crate) fn task() -> Option<String> {
+    std::env::var(TASK).ok()
+}
+
+/// The recorded program.
 #[test]
 fn child() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let words: Vec<&str> = how.split(' ').collect();
     let [memory, end, ready] = words.as_slice() else { panic!("{how}") };
     let scope = if *memory == "user" { Scope::User } else { Scope::Process };
@@ -105,9 +112,9 @@ fn tick(ready: &str) {
     }
 }
 
-/// A child that is there; killed when dropped.
+/// A process that was started; killed when dropped.
 pub(crate) struct Running {
-    child: Child,
+    pub(crate) child: Child,
 }
 
 /// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap, or user
@@ -115,60 +122,69 @@ pub(crate) struct Running {
 /// before all events; then abort), last-panic (behind all events), unwound (a panic ends the
 /// session in a span), tick.
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
-    let ready = place.at("ready");
-    let running = run(place, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));
-    wait_for(&ready);
-    running
+    start_test(place, "child::child", &format!("{memory} {end}"))
 }
 
 /// Like [`start`], by a shell script that gets the command as its arguments.
 pub(crate) fn start_in(place: &Place, script: &str, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
-    let running =
-        run_in(place, script, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));
+    let task = format!("{memory} {end} {}", ready.display());
+    let running = run_in(place, script, "child::child", &task);
     wait_for(&ready);
     running
 }
 
-/// Starts this program again in a place, as the test of that name, which is told by the variable
-/// `how` what to do.
-pub(crate) fn run(place: &Place, test: &str, how: &str, what: &str) -> Running {
-    run_in(place, "ulimit -c unlimited; exec \"$@\"", test, how, what)
+/// Starts this program again as [`run`] does. The last word of its task is the path of the file
+/// `ready`, for which this waits.
+pub(crate) fn start_test(place: &Place, test: &str, task: &str) -> Running {
+    let ready = place.at("ready");
+    let running = run(place, test, &format!("{task} {}", ready.display()));
+    wait_for(&ready);
+    running
+}
+
+/// Starts this program again in a place, as the test of that name with a task.
+pub(crate) fn run(place: &Place, test: &str, task: &str) -> Running {
+    run_in(place, "ulimit -c unlimited; exec \"$@\"", test, task)
 }
 
 /// Like [`run`], by a shell script that gets the command as its arguments.
-pub(crate) fn run_in(place: &Place, script: &str, test: &str, how: &str, what: &str) -> Running {
+pub(crate) fn run_in(place: &Place, script: &str, test: &str, task: &str) -> Running {
     let program = std::env::current_exe().expect("this program's file");
-    let child = Command::new("/bin/sh")
-        .args(["-c", script, "sh"])
-        .arg(program)
-        .args(["--exact", test, "--nocapture"])
-        .current_dir(place.path())
-        .env("LASTWORDS_DIR", place.sessions())
-        .env(how, what)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the child starts");
-    Running { child }
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, "sh"]).arg(program).args(["--exact", test, "--nocapture"]);
+    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).env(TASK, task);
+    Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 pub(crate) fn wait_for(file: &Path) {
-    let begun = Instant::now();
-    while !file.exists() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the child did not record in 30 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(&format!("{} is there", file.display()), || file.exists());
 }
 
 impl Running {
-    /// A process that a test has started in another way.
-    pub(crate) fn new(child: Child) -> Self {
-        Self { child }
+    /// Starts a program.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let child = command.spawn();
+        Self { child: child.unwrap_or_else(|error| panic!("{command:?}: {error}")) }
+    }
+
+    /// Starts a process that does nothing.
+    pub(crate) fn sleeping() -> Self {
+        Self::start(Command::new("sleep").arg("60"))
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Takes its stdout and stderr, which must be pipes.
+    pub(crate) fn pipes(&mut self) -> (ChildStdout, ChildStderr) {
+        let (out, err) = (self.child.stdout.take(), self.child.stderr.take());
+        out.zip(err).expect("pipes")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
     /// Kills it with SIGKILL and waits.
@@ -178,13 +194,13 @@ impl Running {
     }
 
     /// Waits until it has ended, however that is.
-    pub(crate) fn wait(&mut self) {
-        self.child.wait().expect("the child ends");
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("the child ends")
     }
 
     /// Waits until it has ended by itself.
     pub(crate) fn ended(mut self) {
-        let status = self.child.wait().expect("the child ends");
+        let status = self.wait();
         assert!(!status.success(), "{status}");
     }
 }

@@ -1,28 +1,24 @@
 //! Consuming reads: what one has had, the next is not given; beside recorders, in each reservation.
 
-use crate::child::{self, Running, run};
-use crate::support::{Place, Ran, ran, small};
+use crate::child::{self, Running, run, task};
+use crate::support::{Place, Ran, ran, small, wait_until};
 use lastwords::{ChannelConfig, Session, event};
 use lastwords_control::Handle;
 use lastwords_testkit::text::Text as _;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) const THREADS: u64 = 3;
 /// Events of each thread.
 pub(crate) const EVENTS: u64 = 30_000;
 
-/// The variable that has the recorder's task.
-const HOW: &str = "LASTWORDS_TEST_CONSUMED";
-
-/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+/// The recorded program.
 #[test]
 fn recorder() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let words: Vec<&str> = how.split(' ').collect();
-    let [reservation, mode, done] = words.as_slice() else { panic!("{how}") };
+    let [reservation, mode] = words.as_slice() else { panic!("{how}") };
     let reservation = child::reservation(reservation);
     let channel = match *mode {
         "discard" => ChannelConfig::new("main").sub_buffers(4, 4096).discard(),
@@ -36,7 +32,7 @@ fn recorder() {
         .snapshot(*mode == "snapshot");
     let session = builder.start().expect("a session");
     if *mode == "flood" {
-        flood(done);
+        flood();
     }
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -50,21 +46,21 @@ fn recorder() {
             });
         }
     });
-    std::fs::write(done, "done").expect("the file");
+    std::fs::write("done", "done").expect("the file");
     std::thread::sleep(Duration::from_secs(60));
     drop(session);
 }
 
 /// Records as fast as it can, on two threads, until it is killed; `done` is there once each ring
 /// has come round.
-fn flood(done: &str) {
+fn flood() {
     std::thread::scope(|scope| {
         for thread in 0..2u64 {
             scope.spawn(move || {
                 for sequence in 0u64.. {
                     event!(test, "tick", thread = thread, sequence = sequence);
                     if sequence == 1 << 20 {
-                        std::fs::write(done, "done").expect("the file");
+                        std::fs::write("done", "done").expect("the file");
                     }
                 }
             });
@@ -73,37 +69,25 @@ fn flood(done: &str) {
 }
 
 /// The recorder; killed when dropped.
-pub(crate) struct Recorder {
+pub(crate) struct Recorder<'a> {
+    place: &'a Place,
     _running: Running,
-    done: PathBuf,
-    begun: Instant,
 }
 
-impl Recorder {
-    pub(crate) fn start(place: &Place, reservation: &str, mode: &str) -> Self {
-        let done = place.at("done");
-        let how = format!("{reservation} {mode} {}", done.display());
-        let recorder = Self {
-            _running: run(place, "consume::recorder", HOW, &how),
-            done,
-            begun: Instant::now(),
-        };
-        while !place.ok(&["list"]).contains("live") {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        recorder
+impl<'a> Recorder<'a> {
+    pub(crate) fn start(place: &'a Place, reservation: &str, mode: &str) -> Self {
+        let running = run(place, "consume::recorder", &format!("{reservation} {mode}"));
+        wait_until("the session lives", || place.ok(&["list"]).contains("live"));
+        Self { place, _running: running }
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        assert!(self.begun.elapsed() < Duration::from_secs(50), "the recorder is not done in 50 s");
-        self.done.exists()
+        self.place.at("done").exists()
     }
 
     /// Waits until all is recorded.
     pub(crate) fn wait(&self) {
-        while !self.is_done() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("all is recorded", || self.is_done());
     }
 }
 
@@ -147,7 +131,7 @@ fn is_being_written(line: &str, told: &str) -> bool {
 
 impl Had {
     /// Returns the events of consuming reads until all are recorded, and of one read after that.
-    fn all_of(place: &Place, recorder: &Recorder) -> Self {
+    fn all_of(place: &Place, recorder: &Recorder<'_>) -> Self {
         let mut had = Self::default();
         while !recorder.is_done() {
             had.take(&place.run(&CONSUME));

@@ -1,8 +1,8 @@
 //! What the recorder and the two ends of a stream copy in user space, by their system calls.
 
-use super::record::{Recorder, TRACEFS, names, told, tracing, wait_for_instance, wait_until};
+use super::record::{Recorder, TRACEFS, names, told, tracing, wait_for_instance};
 use super::stream::{Receiver, path};
-use crate::support::{Place, tool};
+use crate::support::{Place, tool, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::CommandExt as _;

@@ -4,7 +4,7 @@
 use crate::child::{EVENTS, Running, THREADS, start, start_in};
 use crate::dying::{CorePattern, Dying, help, help_by, install_program};
 use crate::recovery::assert_whole;
-use crate::support::{Place, Ran, ran, tool};
+use crate::support::{Place, Ran, ran, tool, wait_for_some};
 use lastwords_testkit::text::Text as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -241,14 +241,8 @@ fn aborted(memory: &str) -> (Place, u32) {
 /// Waits for the core, which the handler writes on after the process has ended. Its text is that of
 /// the session's events.
 fn assert_core(place: &Place) {
-    let begun = std::time::Instant::now();
-    let mut ran = place.run(&["report", "core", "--strict"]);
-    while ran.status != 0 && begun.elapsed() < std::time::Duration::from_secs(30) {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        ran = place.run(&["report", "core", "--strict"]);
-    }
-    ran.has_status(0);
-    assert_whole(&ran.out);
+    let report = || Some(place.run(&["report", "core", "--strict"])).filter(|ran| ran.status == 0);
+    assert_whole(&wait_for_some("the core is whole", report).out);
 }
 
 /// While the helper is installed before a file: a process of another user, and one whose limit

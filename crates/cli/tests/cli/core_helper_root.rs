@@ -6,12 +6,12 @@ use crate::child::Running;
 use crate::core_helper::{NOBODY, start_as_nobody};
 use crate::dying::{Dying, Helper, help, help_by, lock};
 use crate::silent::Silent;
-use crate::support::{Place, tool};
+use crate::support::{Place, tool, wait_until};
 use lastwords_testkit::text::Text as _;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// More than a pipe holds.
@@ -24,28 +24,19 @@ fn python(place: &Place, script: &str) -> Running {
     let command = "ulimit -c unlimited; exec python3 -c \"$1\"";
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command, "sh", script]).current_dir(place.path());
-    Running::new(
-        shell
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("python3: cargo xtask setup"),
-    )
+    Running::start(shell.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 /// Starts a process that has this number, in this folder. Others take numbers meanwhile, so that it
 /// may need attempts.
-fn start_with_number(number: u32, folder: &Path) -> Child {
+fn start_with_number(number: u32, folder: &Path) -> Running {
     for _ in 0..2000 {
         fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string())
             .expect("the last number");
-        let mut child =
-            Command::new("sleep").arg("60").current_dir(folder).spawn().expect("it starts");
-        if child.id() == number {
+        let child = Running::start(Command::new("sleep").arg("60").current_dir(folder));
+        if child.pid() == number {
             return child;
         }
-        child.kill().expect("killed");
-        child.wait().expect("it ends");
     }
     panic!("number {number} is not free");
 }
@@ -62,11 +53,10 @@ fn a_process_that_gets_the_number_of_a_dead_one_gets_no_core() {
     let saver = helper.part("save").to_string();
     tool("kill", &["-STOP", &saver]);
     dying.kill();
-    let mut other = start_with_number(number, roots.path());
+    let other = start_with_number(number, roots.path());
     tool("kill", &["-CONT", &saver]);
     let ran = helper.end(&core());
-    other.kill().expect("killed");
-    other.wait().expect("it ends");
+    drop(other);
     assert!(!roots.at("core").exists(), "the core is where the other process is: {}", ran.err);
     let meta = fs::metadata(place.at("core")).expect("the core is where the dead process was");
     assert_eq!((meta.uid(), meta.mode() & 0o7777), (NOBODY, 0o600));
@@ -76,16 +66,11 @@ fn a_process_that_gets_the_number_of_a_dead_one_gets_no_core() {
 #[test]
 fn a_process_that_is_not_dumped_gets_no_core() {
     let place = Place::new();
-    let mut living =
-        Command::new("sleep").arg("60").current_dir(place.path()).spawn().expect("it starts");
-    let ran = help(
-        &place,
-        &["file", &living.id().to_string(), "11", "1", "1000000", "-", "core"],
-        &core(),
-    );
-    living.kill().expect("killed");
-    living.wait().expect("it ends");
-    ran.has_status(1).says("not dumping");
+    let living = Running::start(Command::new("sleep").arg("60").current_dir(place.path()));
+    let pid = living.pid().to_string();
+    help(&place, &["file", &pid, "11", "1", "1000000", "-", "core"], &core())
+        .has_status(1)
+        .says("not dumping");
     assert!(!place.at("core").exists());
 }
 
@@ -111,11 +96,9 @@ fn status(pid: u32, name: &str) -> String {
 
 /// The process reads memory that never comes, and so shows what it is allowed to do.
 fn assert_no_rights(pid: u32) {
-    let begun = Instant::now();
-    while status(pid, "State").starts_with('R') || status(pid, "Uid").starts_with('0') {
-        assert!(begun.elapsed() < Duration::from_secs(15), "it waits for nothing");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it waits", || {
+        !status(pid, "State").starts_with('R') && !status(pid, "Uid").starts_with('0')
+    });
     let nobody = format!("{NOBODY} {NOBODY} {NOBODY} {NOBODY}");
     assert_eq!([status(pid, "Uid"), status(pid, "Gid")], [nobody.clone(), nobody]);
     assert_eq!(status(pid, "Groups"), "");
@@ -201,16 +184,14 @@ fn more_than_four_helpers_do_not_keep_the_core() {
 #[test]
 fn a_storm_of_crashes_does_not_fill_the_log() {
     let place = Place::new();
-    let mut living =
-        Command::new("sleep").arg("60").current_dir(place.path()).spawn().expect("it starts");
-    let pid = living.id().to_string();
+    let living = Running::start(Command::new("sleep").arg("60").current_dir(place.path()));
+    let pid = living.pid().to_string();
     let _lock = lock();
     let begun = Instant::now();
     for _ in 0..100 {
         Helper::start(&place, &["pipe", &pid, "11", "1", "/bin/true"]).end(&[]);
     }
-    living.kill().expect("killed");
-    living.wait().expect("it ends");
+    drop(living);
     let log = tool("dmesg", &[]).out;
     let lines =
         log.lines().filter(|line| line.contains(&format!("process {pid} are not saved"))).count();

@@ -1,6 +1,6 @@
 //! Process cores: written by the kernel with the default filter, by gcore, compressed with zstd.
 
-use crate::child::{EVENTS, THREADS, start};
+use crate::child::{EVENTS, Running, THREADS, start};
 use crate::recovery::assert_whole;
 use crate::support::{Place, tool};
 use std::path::PathBuf;
@@ -89,21 +89,17 @@ fn a_live_session_in_memory_is_read_through_proc() {
 #[test]
 fn a_process_without_sessions_says_so() {
     let place = Place::new();
-    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    let ran = place.run(&["report", "--pid", &child.id().to_string()]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let child = Running::sleeping();
+    let ran = place.run(&["report", "--pid", &child.pid().to_string()]);
     ran.has_status(1).says("mem: no session is in this process; ");
 }
 
 #[test]
 fn a_core_without_sessions_says_why() {
     let place = Place::new();
-    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let child = Running::sleeping();
     let taken = place.at("taken");
-    tool("gcore", &["-o", taken.to_str().unwrap(), &child.id().to_string()]);
-    let ran = place.run(&["inspect", &format!("{}.{}", taken.display(), child.id())]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    tool("gcore", &["-o", taken.to_str().unwrap(), &child.pid().to_string()]);
+    let ran = place.run(&["inspect", &format!("{}.{}", taken.display(), child.pid())]);
     ran.has_status(1).says("no session is in this process core");
 }

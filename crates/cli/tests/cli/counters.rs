@@ -1,22 +1,20 @@
 //! `counters`: what a program counted is printed after it was killed, from a core and from
 //! persistent memory, as text, data and in the format of Prometheus.
 
-use crate::child::{Running, run, wait_for};
+use crate::child::{Running, start_test, task};
 use crate::cores::core_of;
 use crate::support::Place;
 use lastwords::{Memory, Session, counter, histogram};
 use std::path::Path;
 
-/// The variable that has the child's task.
-const HOW: &str = "LASTWORDS_TEST_COUNTING";
 /// Threads of the child, and rounds of each.
 pub(crate) const THREADS: u64 = 4;
 pub(crate) const ROUNDS: u64 = 1000;
 
-/// Started again with [`HOW`] set, this is the program that counts; else it is nothing.
+/// The program that counts.
 #[test]
 fn counting() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let words: Vec<&str> = how.split(' ').collect();
     let [memory, end, ready] = words.as_slice() else { panic!("{how}") };
     let memory = match *memory {
@@ -46,11 +44,7 @@ fn counting() {
 }
 
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
-    let ready = place.at("ready");
-    let what = format!("{memory} {end} {}", ready.display());
-    let running = run(place, "counters::counting", HOW, &what);
-    wait_for(&ready);
-    running
+    start_test(place, "counters::counting", &format!("{memory} {end}"))
 }
 
 /// Fails unless the input has all numbers.

@@ -1,27 +1,24 @@
 //! `diff`: sessions that are recorded with and without a planted divergence, which is found, and
 //! nothing else is.
 
-use crate::child::run;
+use crate::child::{run, task};
 use crate::support::{Place, assert_members};
 use lastwords::{Session, event};
 use lastwords_testkit::random::Random;
 use lastwords_testkit::text::Text as _;
 use serde_json::{Value, json};
 
-/// The variable that has the recorder's task.
-const HOW: &str = "LASTWORDS_TEST_DIFF";
 /// Seeds of each kind of divergence.
 const SEEDS: u64 = 4;
 /// Threads and steps of each.
 const THREADS: u64 = 3;
 const STEPS: u64 = 200;
 
-/// Started again with [`HOW`] set, this is the program that is recorded; else it is nothing. A task
-/// has a name for the session, a seed, a divergence, the thread and step that have it, and the
-/// kibibytes of the rings.
+/// The recorded program. Its task has a name for the session, a seed, a divergence, the thread and
+/// step that have it, and the kibibytes of the rings.
 #[test]
 fn recorder() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let words: Vec<&str> = how.split(' ').collect();
     let [name, seed, planted, thread, step, kibibytes] = words.as_slice() else { panic!("{how}") };
     let number = |word: &str| word.parse::<u64>().expect("a number");
@@ -79,7 +76,7 @@ fn act(seed: u64, thread: u64, planted: &str, at: (u64, u64)) {
 /// Records a run of a place.
 fn record(place: &Place, name: &str, seed: u64, planted: &str, at: (u64, u64), kibibytes: u64) {
     let how = format!("{name} {seed} {planted} {} {} {kibibytes}", at.0, at.1);
-    run(place, "diff::recorder", HOW, &how).ended();
+    run(place, "diff::recorder", &how).ended();
 }
 
 /// Returns the findings of a comparison in words.

@@ -2,13 +2,12 @@
 //! each of them. So a test can run the core helper by hand, as often as it likes.
 
 use crate::child::{Running, wait_for};
-use crate::support::{Place, Ran, ran, tool};
+use crate::support::{Place, Ran, ran, tool, wait_for_some};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
 const PIPE_LIMIT: &str = "/proc/sys/kernel/core_pipe_limit";
@@ -127,7 +126,7 @@ impl Drop for Dying<'_> {
 
 /// A helper that was started by hand, with a core on stdin.
 pub(crate) struct Helper {
-    pub(crate) child: Child,
+    child: Running,
 }
 
 impl Helper {
@@ -135,45 +134,27 @@ impl Helper {
         let mut command = place.command();
         command.arg("core-helper").args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        Self { child: command.spawn().expect("the program starts") }
+        Self { child: Running::start(&mut command) }
     }
 
     /// Gives it the core, and waits for its end, for a minute.
     pub(crate) fn end(mut self, core: &[u8]) -> Ran {
-        let mut stdin = self.child.stdin.take().expect("a pipe");
+        let mut stdin = self.child.child.stdin.take().expect("a pipe");
         let core = core.to_vec();
         // The helper may end before it has read everything.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&core)));
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                break status;
-            }
-            if begun.elapsed() > Duration::from_secs(60) {
-                let _ = self.child.kill();
-                panic!("the helper does not end");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let status =
+            wait_for_some("the helper ends", || self.child.child.try_wait().expect("a child"));
         writer.join().expect("written");
         let mut err = String::new();
-        self.child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("text");
+        self.child.child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("text");
         Ran { args: String::new(), status: status.code().unwrap_or(-1), out: String::new(), err }
     }
 
     /// Waits until the helper has a part of this name, and returns its process id.
     pub(crate) fn part(&self, name: &str) -> u32 {
-        let begun = Instant::now();
-        loop {
-            if let Some(pid) = descendants(self.child.id())
-                .into_iter()
-                .find(|pid| words_of(*pid).contains(&name.into()))
-            {
-                return pid;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(30), "no part `{name}` of the helper");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let is_part = |pid: &u32| words_of(*pid).contains(&name.into());
+        wait_for_some(name, || descendants(self.child.pid()).into_iter().find(is_part))
     }
 }
 

@@ -1,23 +1,21 @@
 //! Warnings and errors go to a small channel besides: floods do not evict them, and text has each
 //! once.
 
-use crate::child::{self, run};
+use crate::child::{start_test, task};
 use crate::support::Place;
 use lastwords::{Session, event};
 use lastwords_testkit::text::Text as _;
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// The variable that has the child's task.
-const HOW: &str = "LASTWORDS_TEST_ERRORS";
 const THREADS: u64 = 2;
 /// Warnings of each thread before and behind the flood.
 const WARNINGS: u64 = 20;
 
-/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+/// The recorded program.
 #[test]
 fn child() {
-    let Ok(ready) = std::env::var(HOW) else { return };
+    let Some(task) = task() else { return };
     let _session = Session::builder("app").start().expect("a session");
     lastwords::crash::install_panic_hook();
     let all = Barrier::new(THREADS as usize);
@@ -28,7 +26,7 @@ fn child() {
         }
     });
     let _ = std::thread::spawn(|| panic!("a thread gave up")).join();
-    std::fs::write(ready, "ready").expect("the ready file");
+    std::fs::write(task.trim(), "ready").expect("the ready file");
     std::thread::sleep(Duration::from_secs(60));
 }
 
@@ -49,10 +47,7 @@ fn warn(thread: u64, all: &Barrier) {
 #[test]
 fn no_flood_evicts_them_and_text_has_each_once() {
     let place = Place::new();
-    let ready = place.at("ready");
-    let mut running = run(&place, "errors::child", HOW, &ready.display().to_string());
-    child::wait_for(&ready);
-    running.kill();
+    start_test(&place, "errors::child", "").kill();
     let all = place.ok(&["report", "app"]);
     let count =
         |text: &str, what: &str| text.lines().filter(|line| line.contains(what)).count() as u64;

@@ -1,10 +1,12 @@
 //! `report --follow`: each event of a living session is printed once, in the order of time, and
 //! nothing is consumed.
 
+use crate::child::Running;
 use crate::consume::{EVENTS, Had, Recorder, THREADS};
-use crate::support::{Place, Ran, ran};
+use crate::support::{Place, Ran, ran, wait_until};
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A follower, and the threads that read what it prints. It is killed when it is dropped.
 struct Follower {
-    child: Child,
+    child: Running,
     out: Option<JoinHandle<Vec<(Instant, String)>>>,
     err: Option<JoinHandle<String>>,
     /// Number of lines that were printed until now.
@@ -24,9 +26,8 @@ impl Follower {
         let mut command = place.command();
         command.args(["report", "app", "--follow"]);
         command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("lastwords");
-        let (out, mut err) =
-            (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+        let mut child = Running::start(&mut command);
+        let (out, mut err) = child.pipes();
         let lines = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&lines);
         let line = move |line: std::io::Result<String>| {
@@ -44,33 +45,16 @@ impl Follower {
 
     /// Waits until it prints.
     fn wait(&self) {
-        let begun = Instant::now();
-        while self.lines.load(Ordering::Relaxed) == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(30), "nothing is printed in 30 s");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn signal(&self, name: &str) {
-        let done =
-            Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill");
-        assert!(done.success());
+        wait_until("something is printed", || self.lines.load(Ordering::Relaxed) > 0);
     }
 
     /// Waits for the end; returns the lines with the moments of their arrival, and the whole run.
     fn end(mut self) -> (Vec<(Instant, String)>, Ran) {
-        let status = self.child.wait().expect("it ends");
+        let status = self.child.wait();
         let lines = self.out.take().expect("once").join().expect("lines");
         let err = self.err.take().expect("once").join().expect("text").into_bytes();
         let stdout = lines.iter().flat_map(|(_, line)| format!("{line}\n").into_bytes()).collect();
         (lines, ran(std::process::Output { status, stdout, stderr: err }))
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -123,7 +107,7 @@ fn snapshots_and_consumers_take_nothing_from_a_follower_in_silence() {
             std::thread::sleep(Duration::from_millis(350));
         }
         std::thread::sleep(Duration::from_millis(300));
-        follower.signal("-INT");
+        follower.child.signal(Signal::INT);
         let (_, ran) = follower.end();
         let mut had = Had::default();
         had.take(&ran);
@@ -145,9 +129,9 @@ fn what_was_overwritten_before_it_was_printed_is_a_loss() {
         let follower = Follower::start(&place, &["--strict"]);
         // A follower that is stopped for a while does not come round in time.
         follower.wait();
-        follower.signal("-STOP");
+        follower.child.signal(Signal::STOP);
         recorder.wait();
-        follower.signal("-CONT");
+        follower.child.signal(Signal::CONT);
         drop(recorder);
         let (_, ran) = follower.end();
         assert_eq!(ran.status, 3, "{reservation}: {}", ran.err);

@@ -1,6 +1,7 @@
 //! `kernel start`, `stop`, `restart`, `show`, `extract` and `reset`: an instance that stays, beside
 //! the kernel's own text, trace-cmd, and the state of the machine's tracing before. They need root.
 
+use crate::child::Running;
 use crate::record::{self, KILLED, KILLS, TRACEFS, names, state, tracing};
 use crate::support::{Place, Ran, tool};
 use std::collections::BTreeMap;
@@ -134,13 +135,12 @@ fn a_start_that_is_killed_leaves_what_reset_removes() {
     for delay in 0..16 {
         let mut command = place.command();
         command.args(["kernel", "start", "--instance", OWN]).args(EVENTS).args(["-O", "sym-addr"]);
-        let mut child = command.stderr(Stdio::null()).spawn().expect("lastwords");
+        let mut running = Running::start(command.stderr(Stdio::null()));
         // From the first change on; what is done meanwhile differs from round to round.
-        while child.try_wait().unwrap().is_none() && !instance(OWN).exists() {}
+        while running.child.try_wait().unwrap().is_none() && !instance(OWN).exists() {}
         assert!(instance(OWN).exists(), "it makes the instance");
         std::thread::sleep(Duration::from_millis(delay));
-        let _ = child.kill();
-        child.wait().expect("its end");
+        running.kill();
         if delay % 2 == 1 {
             // `restore` leaves alone one that was set up.
             place.run(&["restore"]).has_status(0);
@@ -158,17 +158,16 @@ fn events_are_shown_as_they_come() {
     kills();
     let mut command = place.command();
     command.args(["kernel", "show", "--live"]).stdout(fs::File::create(place.at("live")).unwrap());
-    let mut child = command.spawn().expect("lastwords");
+    let mut running = Running::start(&mut command);
     let count = || events(&fs::read_to_string(place.at("live")).unwrap()).len();
     while count() < 20_000 {
-        assert!(child.try_wait().unwrap().is_none(), "it goes on");
+        assert!(running.child.try_wait().unwrap().is_none(), "it goes on");
         std::thread::sleep(Duration::from_millis(20));
     }
     // Others need not wait for it.
     kernel(&place, &["stop"]).has_status(0);
     kernel(&place, &["extract", "-o", "rest.dat"]).has_status(0).says("another reader");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    running.kill();
     kernel(&place, &["reset"]).has_status(0);
     check(&place, &before, "show --live");
 }

@@ -1,10 +1,11 @@
 //! The running kernel's tracer: its triggers in a recording, and its instances, followed alone and
 //! together with a session.
 
-use crate::record::{KILLED, KILLS, TRACEFS, TURNS, kills, start, state, tracing, wait_until};
-use crate::support::{Place, ran, tool};
+use crate::child::{Running, TASK};
+use crate::record::{KILLED, KILLS, TRACEFS, kills, start, state, tracing};
+use crate::support::{Place, ran, tool, wait_until};
 use lastwords_testkit::text::Text as _;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -67,7 +68,7 @@ fn record_turns(place: &Place) {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "record::child_takes_turns_with_the_kernel"]);
     ran(command
-        .env(TURNS, "1")
+        .env(TASK, "")
         .env("LASTWORDS_DIR", place.sessions())
         .output()
         .expect("this program"))
@@ -86,13 +87,13 @@ fn follow(
     let mut command = place.command();
     command.args(["report", "--follow"]).args(inputs);
     command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
-    let mut child = command.spawn().expect("lastwords");
+    let mut child = Running::start(&mut command);
     let text = |path: &PathBuf| fs::read_to_string(path).expect("text");
     wait_until("it has begun", || text(&out).contains('\n'));
     meanwhile();
     wait_until("all is printed", || enough(&text(&out)));
-    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
-    assert!(child.wait().expect("it ends").success(), "{}", text(&err));
+    child.signal(Signal::INT);
+    assert!(child.wait().success(), "{}", text(&err));
     (text(&out), text(&err))
 }
 

@@ -1,19 +1,17 @@
 //! `report` reads like the log of the program: spans, messages, severities, places, times of day.
 
-use crate::child::run;
+use crate::child::{run, task};
 use crate::support::{Place, small};
 use lastwords::Session;
 use lastwords_testkit::text::Text as _;
 
-/// The environment variable that makes this test program the recorded one.
-const HOW: &str = "LASTWORDS_TEST_LOG_LINES";
 /// Number of orders.
 const ORDERS: u64 = 4;
 
-/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+/// The recorded program.
 #[test]
 fn recorder() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let _session = Session::builder("app").start().expect("a session");
     lastwords::layer::init().expect("a subscriber");
     if how == "panic" {
@@ -48,7 +46,7 @@ fn deep(more: u64) -> u64 {
 
 fn recorded(how: &str) -> Place {
     let place = Place::new();
-    run(&place, "log_lines::recorder", HOW, how).ended();
+    run(&place, "log_lines::recorder", how).ended();
     place
 }
 
@@ -160,7 +158,7 @@ fn a_panic_that_was_survived_has_its_backtrace() {
 #[test]
 fn names_of_sessions() {
     let place = recorded("");
-    run(&place, "log_lines::recorder", HOW, "").ended();
+    run(&place, "log_lines::recorder", "").ended();
     let ran = place.run(&["list", "app"]);
     let said = "2 sessions are called app; this is the newest: ";
     ran.has_status(0).says(said);

@@ -5,10 +5,9 @@
 //! trigger `traceoff` stops at the error, while the other instances record on. (A kernel with
 //! CONFIG_TRACER_SNAPSHOT has the trigger `snapshot` besides.)
 
-use crate::child::{run, wait_for};
-use crate::record::{start, tracing, wait_for_instance, wait_until};
-use crate::support::Place;
-use crate::triggers::{HOW, fail, requests, wait_for_session};
+use crate::record::{start, tracing, wait_for_instance};
+use crate::support::{Place, wait_until};
+use crate::triggers::{self, fail, requests, wait_for_session};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
@@ -39,9 +38,7 @@ fn is_stopped(instance: &Path) -> bool {
 #[test]
 fn errors_of_applications_and_of_the_kernel_leave_their_moments() {
     let Some((_alone, place)) = tracing() else { return };
-    let dir = place.path().to_str().expect("a path").to_owned();
-    let mut child = run(&place, "triggers::child", HOW, &dir);
-    wait_for(&place.at("begun"));
+    let mut child = triggers::start(&place);
     place.ok(&["trigger", "add", "shop:failed", "--before", "100s"]);
     let instance = |name: &str| format!("lastwords_test_{name}");
     let record = |name: &str| {

@@ -1,20 +1,21 @@
 //! `mount`: a session used by `sh` as the kernel's tracefs is.
 
 use crate::child::{EVENTS, Running, THREADS, start};
-use crate::support::{Place, Ran, ran};
+use crate::support::{Place, Ran, ran, wait_until};
 use lastwords_testkit::text::Text as _;
+use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// A mount; unmounted when dropped.
 pub(crate) struct Mount<'p> {
     place: &'p Place,
-    server: Child,
+    server: Running,
 }
 
 impl<'p> Mount<'p> {
@@ -24,9 +25,9 @@ impl<'p> Mount<'p> {
         std::fs::create_dir_all(&folder).unwrap();
         let mut command = place.command();
         command.arg("mount").arg(&folder).arg("--foreground").stdout(Stdio::piped());
-        let mut server = command.spawn().expect("the program starts");
+        let mut server = Running::start(&mut command);
         let mut line = String::new();
-        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(server.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(
             line.contains("sessions/"),
             "the mount failed; it needs /dev/fuse, and fusermount3 unless root runs it"
@@ -66,18 +67,15 @@ impl<'p> Mount<'p> {
     }
 
     fn wait_until_gone(&mut self) {
-        let begun = Instant::now();
-        while self.server.try_wait().unwrap().is_none() || self.is_there() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "the mount is still there");
-            sleep(Duration::from_millis(10));
-        }
+        let is_gone = |server: &mut Running| server.child.try_wait().unwrap().is_some();
+        wait_until("it is unmounted", || is_gone(&mut self.server) && !self.is_there());
     }
 }
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
         let _ =
-            Command::new("kill").arg(self.server.id().to_string()).stderr(Stdio::null()).status();
+            Command::new("kill").arg(self.server.pid().to_string()).stderr(Stdio::null()).status();
         let _ = self.server.wait();
     }
 }
@@ -335,12 +333,12 @@ fn other_sessions_are_instances() {
 fn a_mount_ends_with_its_process_however_that_ends() {
     let place = Place::new();
     let _app = start(&place, "shm", "wait");
-    for signal in ["TERM", "INT", "KILL"] {
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         let mut mount = Mount::start(&place);
         assert!(mount.is_there());
         // An open file does not keep it.
         let _file = std::fs::File::open(mount.at("trace")).unwrap();
-        Command::new("kill").args(["-s", signal, &mount.server.id().to_string()]).status().unwrap();
+        mount.server.signal(signal);
         mount.wait_until_gone();
     }
     let mut mount = Mount::start(&place);

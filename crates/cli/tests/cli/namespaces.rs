@@ -1,7 +1,7 @@
 //! `list --all-namespaces`: sessions of containers, as root sees them from outside. As root only.
 
 use crate::child::{EVENTS, Running, THREADS, start, wait_for};
-use crate::support::{Place, assert_members};
+use crate::support::{Place, assert_members, wait_until};
 use lastwords_testkit::text::Text as _;
 use serde_json::{Value, json};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -13,11 +13,11 @@ use std::process::{Command, Stdio};
 const TWO_SESSIONS: &str = r#"
     set -e
     mount -t tmpfs -o mode=1777 none /dev/shm
-    LASTWORDS_TEST_CHILD="shm wait $PLACE/dead" "$@" & dead=$!
+    LASTWORDS_TEST_TASK="shm wait $PLACE/dead" "$@" & dead=$!
     until [ -e "$PLACE/dead" ]; do sleep 0.02; done
     kill -9 $dead
     wait $dead || true
-    LASTWORDS_TEST_CHILD="shm wait $PLACE/live" exec "$@"
+    LASTWORDS_TEST_TASK="shm wait $PLACE/live" exec "$@"
 "#;
 
 /// A container that ends with its value.
@@ -37,18 +37,13 @@ impl Container {
         variables: &[(&str, &Path)],
         ready: &Path,
     ) -> Self {
-        let child = Command::new(how[0])
-            .args(&how[1..])
-            .args(["sh", "-c", script, "sh"])
-            .arg(std::env::current_exe().expect("this program's file"))
-            .args(["--exact", test, "--nocapture"])
-            .env_remove("LASTWORDS_DIR")
-            .env_remove("XDG_RUNTIME_DIR")
-            .envs(variables.iter().copied())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("unshare");
-        let unshare = Running::new(child);
+        let mut command = Command::new(how[0]);
+        command.args(&how[1..]).args(["sh", "-c", script, "sh"]);
+        command.arg(std::env::current_exe().expect("this program's file"));
+        command.args(["--exact", test, "--nocapture"]);
+        command.env_remove("LASTWORDS_DIR").env_remove("XDG_RUNTIME_DIR");
+        command.envs(variables.iter().copied()).stdout(Stdio::null());
+        let unshare = Running::start(&mut command);
         wait_for(ready);
         // `setpriv` executes `unshare`, whose only child is process 1 of the container.
         let parent = unshare.pid();
@@ -241,9 +236,7 @@ fn a_link_to_the_hosts_sessions_is_resolved_in_the_container() {
     // Resolved as usual, the path leads to the host's session.
     assert!(Path::new(&path).join("session").exists(), "{path}");
     let hidden = || std::fs::read_dir(format!("/proc/{}/root/tmp", container.pid)).unwrap().count();
-    while hidden() > 0 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    wait_until("the place is hidden", || hidden() == 0);
     let (text, data) = list(&place);
     assert!(container.sessions(&data).is_empty(), "{text}");
     for verb in ["report", "why", "list", "inspect"] {

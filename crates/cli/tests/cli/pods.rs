@@ -2,10 +2,11 @@
 //! user that is not root, which is killed by the OOM killer, by a probe, in a crash loop. What is
 //! left is read on the host and beside it. As root only.
 
+use crate::child::TASK;
 use crate::dying::lock;
 use crate::namespaces::{Container, UNSHARE, place};
 use crate::support::{Place, Ran, assert_members, ran};
-use crate::why::{Cgroup, HOW, LIMIT};
+use crate::why::{Cgroup, LIMIT};
 use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -39,12 +40,12 @@ impl Pod {
     }
 
     /// Starts the container with a task of `test`, and waits until it has recorded.
-    fn start(&self, (test, variable, task): (&str, &str, &str), cgroup: &Path) -> Container {
+    fn start(&self, (test, task): (&str, &str), cgroup: &Path) -> Container {
         let ready = self.place.at("ready");
         let _ = fs::remove_file(&ready);
         let task = PathBuf::from(format!("{task} {}", ready.display()));
         let variables =
-            [("CGROUP", cgroup), ("VOLUME", self.volume.path()), (variable, task.as_path())];
+            [("CGROUP", cgroup), ("VOLUME", self.volume.path()), (TASK, task.as_path())];
         Container::start(&UNSHARE, (CONTAINER, test), &variables, &ready)
     }
 
@@ -79,7 +80,7 @@ impl Pod {
 #[test]
 fn a_pod_that_runs_out_of_memory() {
     let (Some(pod), Some(cgroup)) = (Pod::new(), Cgroup::with_limit(LIMIT)) else { return };
-    let mut container = pod.start(("why::child", HOW, "bare_memory"), &cgroup.0);
+    let mut container = pod.start(("why::child", "bare_memory"), &cgroup.0);
     fs::write(pod.place.at("ready.go"), "go").unwrap();
     container.wait();
     // A sixteenth of the limit, and the files that are no rings.
@@ -106,8 +107,7 @@ fn a_pod_that_runs_out_of_memory() {
 #[test]
 fn a_pod_that_a_probe_kills() {
     let Some(pod) = Pod::new() else { return };
-    let task = ("child::child", "LASTWORDS_TEST_CHILD", "shm tick");
-    let mut container = pod.start(task, Path::new(""));
+    let mut container = pod.start(("child::child", "shm tick"), Path::new(""));
     pod.beside("/mnt/shop", &["list"]).has_status(0).prints("live ");
     let pid = Pid::from_raw(container.pid.cast_signed()).expect("a process");
     kill_process(pid, Signal::TERM).expect("sent");
@@ -136,7 +136,7 @@ fn a_pod_in_a_crash_loop() {
     let _alone = lock();
     let mut starts: Vec<PathBuf> = Vec::new();
     for _ in 0..12 {
-        pod.start(("why::child", HOW, "abort"), Path::new("")).wait();
+        pod.start(("why::child", "abort"), Path::new("")).wait();
         let new: Vec<PathBuf> =
             pod.folders().into_iter().filter(|folder| !starts.contains(folder)).collect();
         let [new] = new.as_slice() else { panic!("{new:?}") };

@@ -4,7 +4,8 @@
 //! They need root. Where tracefs is not mounted, they mount it, and leave it mounted as a Debian
 //! system has it.
 
-use crate::support::{Place, Ran, ran, tool};
+use crate::child::{TASK, task};
+use crate::support::{Place, Ran, ran, tool, wait_until};
 use lastwords::{Session, event};
 use lastwords_testkit::trace_cmd::{self, Tracing};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -303,14 +304,6 @@ pub(crate) fn start<'a>(place: &'a Place, args: &[&str]) -> Recorder<'a> {
     Recorder(Some(command.spawn().expect("it starts")), place)
 }
 
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Waits until an instance records, with the settings made.
 pub(crate) fn wait_for_instance(name: &str) -> PathBuf {
     let path = Path::new(TRACEFS).join("instances").join(name);
@@ -434,13 +427,12 @@ fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
     }
 }
 
-/// Started again with this variable set, this program is recorded by the kernel and by itself.
-pub(crate) const TURNS: &str = "LASTWORDS_TEST_TURNS";
 const COUNT: u32 = 200;
 
+/// Started again, this program is recorded by the kernel and by itself.
 #[test]
 fn child_takes_turns_with_the_kernel() {
-    if std::env::var_os(TURNS).is_none() {
+    if task().is_none() {
         return;
     }
     let _session = Session::builder("turns").start().expect("a session");
@@ -475,7 +467,7 @@ fn applications_and_the_kernel_stand_in_one_timeline() {
             "--",
         ])
         .arg(this);
-    command.args(["--exact", "record::child_takes_turns_with_the_kernel"]).env(TURNS, "1");
+    command.args(["--exact", "record::child_takes_turns_with_the_kernel"]).env(TASK, "");
     let recorded = ran(command.output().unwrap());
     recorded.has_status(0);
     let said = recorded

@@ -4,12 +4,13 @@
 //! They need root. The streams that the tests of the crate `lastwords-stream` put together need
 //! nothing.
 
+use crate::child::Running;
 use crate::record::{
-    self, KILLED, KILLS, by_trace_cmd, kills, names, state, told, wait_for_instance, wait_until,
+    self, KILLED, KILLS, by_trace_cmd, kills, names, state, told, wait_for_instance,
 };
-use crate::support::{Place, assert_members, ran, tool};
+use crate::support::{Place, assert_members, ran, tool, wait_until};
 use lastwords_testkit::text::Text as _;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +18,14 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
 /// The user and group `nobody` of every Linux system.
 const NOBODY: u32 = 65534;
 
 /// A `lastwords receive --json` that runs. It is killed if a test fails.
 pub(crate) struct Receiver {
-    pub(crate) child: Child,
+    pub(crate) child: Running,
     out: BufReader<ChildStdout>,
     pub(crate) address: String,
     /// Its first message.
@@ -41,8 +42,8 @@ impl Receiver {
     fn start_until(mut command: Command, args: &[&str], event: &str) -> Self {
         command.arg("receive");
         command.args(args).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
-        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut child = Running::start(&mut command);
+        let out = BufReader::new(child.child.stdout.take().unwrap());
         let mut receiver = Self { child, out, address: String::new(), first: Value::Null };
         receiver.first = receiver.next(event);
         receiver
@@ -59,7 +60,7 @@ impl Receiver {
             let mut line = String::new();
             if self.out.read_line(&mut line).unwrap() == 0 {
                 let mut err = String::new();
-                self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+                self.child.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
                 panic!("no {event}: {err}");
             }
             let told: Value = serde_json::from_str(&line).unwrap();
@@ -72,15 +73,8 @@ impl Receiver {
     }
 
     pub(crate) fn end(&mut self, signal: Signal) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.signal(signal);
+        self.child.wait().code()
     }
 }
 
@@ -216,7 +210,7 @@ fn wait_until_arrived(recorder: &record::Recorder<'_>, receiver: &Receiver, inst
     wait_until("events are sent", || {
         stat(instance, "read events: ") > 10_000 && stat(instance, "entries: ") < 1000
     });
-    for process in [recorder.pid(), Pid::from_child(&receiver.child)] {
+    for process in [recorder.pid(), Pid::from_child(&receiver.child.child)] {
         let tasks = PathBuf::from(format!("/proc/{}/task", process.as_raw_nonzero()));
         let waits = |task: String| {
             fs::read_to_string(tasks.join(task).join("wchan")).is_ok_and(|at| at.contains("poll"))
@@ -304,13 +298,12 @@ fn a_slow_receiver_makes_the_rings_lose_and_both_ends_tell_it() {
     let mut recorder = record::start(&place, &args);
     let instance = wait_for_instance("lastwords_test");
     receiver.next("started");
-    let pid = Pid::from_child(&receiver.child);
-    kill_process(pid, Signal::STOP).unwrap();
+    receiver.child.signal(Signal::STOP);
     // Sockets and pipes fill, then the rings.
     while stat(&instance, "overrun: ") == 0 {
         tool("dd", &["if=/dev/zero", "of=/dev/null", "bs=1", "count=50000"]);
     }
-    kill_process(pid, Signal::CONT).unwrap();
+    receiver.child.signal(Signal::CONT);
     let ended = recorder.end(Signal::INT);
     let saved = receiver.next("saved");
     let lost = saved["lost"].as_u64().unwrap();
@@ -319,7 +312,7 @@ fn a_slow_receiver_makes_the_rings_lose_and_both_ends_tell_it() {
     let file = path(&place, &saved);
     assert_eq!(saved["events"].as_u64().unwrap() as usize, told(&ended));
     assert_eq!(by_trace_cmd(&file).len(), told(&ended), "all that left the rings is in the file");
-    let memory = fs::read_to_string(format!("/proc/{}/status", receiver.child.id())).unwrap();
+    let memory = fs::read_to_string(format!("/proc/{}/status", receiver.child.pid())).unwrap();
     let peak = memory
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
@@ -357,7 +350,7 @@ fn a_full_disk_is_told_to_both_ends_and_what_arrived_is_saved_later() {
     let failed = receiver.next("failed");
     assert!(failed["why"].as_str().unwrap().contains("what arrived is kept there"), "{failed}");
     let inside = |words: &[&str]| {
-        let pid = receiver.child.id().to_string();
+        let pid = receiver.child.pid().to_string();
         let mut command = Command::new("nsenter");
         command.args(["--target", &pid, "--mount"]).args(words).current_dir(place.path());
         command
@@ -369,7 +362,8 @@ fn a_full_disk_is_told_to_both_ends_and_what_arrived_is_saved_later() {
     let args = ["-d", folder.to_str().unwrap(), "--listen", "tcp:127.0.0.1:0"];
     let mut next =
         Receiver::start_until(inside(&[env!("CARGO_BIN_EXE_lastwords")]), &args, "saved");
-    let file = format!("/proc/{}/root{}", receiver.child.id(), path(&place, &next.first).display());
+    let file =
+        format!("/proc/{}/root{}", receiver.child.pid(), path(&place, &next.first).display());
     assert_eq!(
         next.first["events"].as_u64().unwrap() as usize,
         by_trace_cmd(Path::new(&file)).len()
@@ -492,14 +486,9 @@ fn flushes_send_each_event_once() {
         let mut recorder = record::start(&place, &args);
         wait_for_instance("lastwords_test");
         receiver.next("started");
-        let children: Vec<Child> = (0..2u32)
-            .map(|half| {
-                Command::new("bash")
-                    .args(["-c", &numbered(half * 10_000, 10_000)])
-                    .spawn()
-                    .expect("bash")
-            })
-            .collect();
+        let children = [0, 10_000].map(|begin| {
+            Running::start(Command::new("bash").args(["-c", &numbered(begin, 10_000)]))
+        });
         std::thread::sleep(std::time::Duration::from_millis(round * 37));
         recorder.end(Signal::KILL);
         children.into_iter().for_each(|mut child| _ = child.wait());

@@ -6,6 +6,7 @@ use lastwords_testkit::samples;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// A folder for one test: its sessions, its files.
 pub(crate) struct Place {
@@ -153,6 +154,25 @@ pub(crate) fn ran(output: Output) -> Ran {
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// Waits for a value, for a minute at most.
+#[track_caller]
+pub(crate) fn wait_for_some<T>(what: &str, mut value: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = value() {
+            return value;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "not in a minute: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until it is so, for a minute at most.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    wait_for_some(what, || is_so().then_some(()));
 }
 
 /// Runs another program, which must end with 0.

@@ -1,7 +1,7 @@
 //! Names of the frames of backtraces from files with debug information: in folders (`--symbols`)
 //! and from servers of debuginfod, for a stripped program that a SIGSEGV has killed.
 
-use crate::child::wait_for;
+use crate::child::{Running, TASK, task, wait_for};
 use crate::dying::lock;
 use crate::support::{Place, Ran, ran, tool};
 use crate::view::head;
@@ -18,17 +18,15 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The variable that has the child's ready file.
-const HOW: &str = "LASTWORDS_TEST_SYMBOLS";
 /// A function that only debug information or a symbol table names.
 const FUNCTION: &str = "symbols::deep_in_the_service";
 /// A place in the source that only debug information names.
 const SOURCE: &str = "tests/cli/symbols.rs:";
 
-/// Started again with [`HOW`] set, this is the program that dies; else it is nothing.
+/// The program that dies.
 #[test]
 fn child() {
-    let Ok(ready) = std::env::var(HOW) else { return };
+    let Some(ready) = task() else { return };
     let _session = Session::builder("svc").start().expect("a session");
     lastwords::crash::install_panic_hook();
     lastwords::crash::install_default_signal_handlers().expect("handlers");
@@ -64,17 +62,12 @@ impl Dead {
         tool("objcopy", &["--only-keep-debug", &text(&own), &text(&debug)]);
         tool("objcopy", &["--strip-all", &text(&own), &text(&svc)]);
         let ready = place.at("ready");
-        let mut child = Command::new(&svc)
-            .args(["--exact", "symbols::child", "--nocapture"])
-            .current_dir(place.path())
-            .env("LASTWORDS_DIR", place.sessions())
-            .env(HOW, &ready)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the child starts");
+        let mut command = Command::new(&svc);
+        command.args(["--exact", "symbols::child", "--nocapture"]).current_dir(place.path());
+        command.env("LASTWORDS_DIR", place.sessions()).env(TASK, &ready);
+        let mut child = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
         wait_for(&ready);
-        child.wait().expect("it ends");
+        child.wait();
         let report = place.json(&["inspect", "svc", "--json", "--no-symbols"]);
         let crashes = report["sessions"][0]["crashes"].as_array().expect("a list").clone();
         let mut frames = crashes.iter().flat_map(|crash| crash["backtrace"].as_array().unwrap());

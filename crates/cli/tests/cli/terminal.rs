@@ -1,13 +1,13 @@
 //! Runs the program on a pseudo terminal, and reads its screen as a terminal shows it.
 
+use crate::child::Running;
 use crate::support::Place;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The output that the terminal has received.
@@ -18,11 +18,10 @@ struct Received {
 
 /// A program on a terminal of its own; killed when dropped.
 pub(crate) struct Terminal {
-    child: Child,
+    pub(crate) child: Running,
     master: File,
     slave: File,
     received: Arc<Mutex<Received>>,
-    reader: Option<JoinHandle<()>>,
 }
 
 /// How a program on a terminal ended.
@@ -63,8 +62,8 @@ impl Terminal {
             None => _ = command.env_remove(key),
         });
         let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
-        let child =
-            command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(Stdio::piped()).spawn();
+        command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(Stdio::piped());
+        let child = Running::start(&mut command);
         let master = File::from(master);
         let received = Received {
             screen: vt100::Parser::new(rows.max(SMALLEST.0), columns.max(SMALLEST.1), 0),
@@ -72,7 +71,8 @@ impl Terminal {
         };
         let received = Arc::new(Mutex::new(received));
         let (to, mut from) = (Arc::clone(&received), master.try_clone().expect("a descriptor"));
-        let reader = std::thread::spawn(move || {
+        // It ends when the last end is closed.
+        std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 let mut received = to.lock().expect("no panic");
@@ -80,7 +80,7 @@ impl Terminal {
                 received.bytes.extend_from_slice(&bytes[..count]);
             }
         });
-        Self { child: child.expect("setsid starts"), master, slave, received, reader: Some(reader) }
+        Self { child, master, slave, received }
     }
 
     /// Types keys.
@@ -119,17 +119,11 @@ impl Terminal {
         }
     }
 
-    pub(crate) fn signal(&self, name: &str) {
-        let done =
-            Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill");
-        assert!(done.success());
-    }
-
     /// Waits for the program's end.
     pub(crate) fn end(mut self) -> Left {
         let begun = Instant::now();
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+            if let Some(status) = self.child.child.try_wait().expect("it can be waited for") {
                 break status;
             }
             assert!(
@@ -140,7 +134,7 @@ impl Terminal {
             std::thread::sleep(Duration::from_millis(20));
         };
         let mut err = String::new();
-        self.child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("UTF-8");
+        self.child.child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("UTF-8");
         let modes = tcgetattr(&self.slave).expect("the terminal's modes").local_modes;
         let has_modes = modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         // The reader gets what is left before the last open end is closed.
@@ -150,14 +144,5 @@ impl Terminal {
         let is_restored = has_modes && !screen.alternate_screen() && !screen.hide_cursor();
         drop(received);
         Left { status: status.code(), err, is_restored }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        // The reader ends when the last end is closed, which is behind this.
-        drop(self.reader.take());
     }
 }

@@ -1,30 +1,27 @@
 //! `top`: its counts are those of the recorded program, and its screen survives whatever happens to
 //! terminal and session.
 
-use crate::child::{self, Running, run, wait_for};
+use crate::child::{self, Running, run, task, wait_for};
 use crate::consume::{EVENTS, Recorder, THREADS};
 use crate::support::{Place, Ran, assert_members, ran};
 use crate::terminal::Terminal;
 use lastwords::{ChannelConfig, Session, event};
 use lastwords_testkit::text::Text as _;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The variable that has the recorder's task.
-const HOW: &str = "LASTWORDS_TEST_TOP";
 /// Events of both names before the first reading, and behind it.
 const FIRST: [u64; 2] = [1000, 500];
 const LATER: [u64; 2] = [300, 70];
 /// Events of a burst.
 const BURST: u64 = 100_000;
 
-/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+/// The recorded program.
 #[test]
 fn recorder() {
-    let Ok(how) = std::env::var(HOW) else { return };
-    let (mode, folder) = how.split_once(' ').expect("a mode and a folder");
-    let at = |name: &str| std::path::Path::new(folder).join(name);
-    let channel = match mode {
+    let Some(mode) = task() else { return };
+    let channel = match &*mode {
         "small" => ChannelConfig::new("main").sub_buffers(4, 4096),
         "discard" => ChannelConfig::new("main").sub_buffers(4, 4096).discard(),
         _ => ChannelConfig::new("main").sub_buffers(16, 1 << 16),
@@ -34,26 +31,26 @@ fn recorder() {
         lastwords::layer::init().expect("a subscriber");
         let span = tracing::info_span!("payment", id = 7);
         let entered = span.enter();
-        std::fs::write(at("ready"), "").expect("a file");
-        wait_for(&at("go"));
+        std::fs::write("ready", "").expect("a file");
+        wait_for("go".as_ref());
         drop(entered);
         drop(span);
-        std::fs::write(at("done"), "").expect("a file");
-        wait_for(&at("end"));
+        std::fs::write("done", "").expect("a file");
+        wait_for("end".as_ref());
     }
     if mode == "names" {
         event!(test, "c\u{1}", number = 1u64);
         event!(test, "c\u{1b}", number = 2u64);
     }
     record(FIRST);
-    std::fs::write(at("ready"), "").expect("a file");
-    wait_for(&at("go"));
-    match mode {
+    std::fs::write("ready", "").expect("a file");
+    wait_for("go".as_ref());
+    match &*mode {
         "plain" => record(LATER),
         _ => record([BURST, 0]),
     }
-    std::fs::write(at("done"), "").expect("a file");
-    wait_for(&at("end"));
+    std::fs::write("done", "").expect("a file");
+    wait_for("end".as_ref());
     drop(session);
 }
 
@@ -63,7 +60,7 @@ fn record([a, b]: [u64; 2]) {
 }
 
 fn start(place: &Place, mode: &str) -> Running {
-    let running = run(place, "top::recorder", HOW, &format!("{mode} {}", place.path().display()));
+    let running = run(place, "top::recorder", mode);
     wait_for(&place.at("ready"));
     running
 }
@@ -374,7 +371,7 @@ fn a_terminal_of_any_size_is_drawn_and_restored() {
     assert!(left.status == Some(0) && left.is_restored, "Ctrl-C: {:?} {}", left.status, left.err);
     let top = Terminal::start(&place, &["top", "app"], 24, 80);
     top.wait("a reading", |screen| screen.contains("test:tick"));
-    top.signal("-TERM");
+    top.child.signal(Signal::TERM);
     let left = top.end();
     assert!(left.status == Some(0) && left.is_restored, "SIGTERM: {:?} {}", left.status, left.err);
 }

@@ -1,21 +1,19 @@
 //! Values of `tracing` as the program shows them: optional fields, which an event may lack, and
 //! values that were cut.
 
-use crate::child::run;
+use crate::child::{run, task};
 use crate::support::{Place, tool};
 use lastwords::Session;
 use lastwords_testkit::text::Text as _;
 use serde_json::{Map, Value, json};
 
-/// The environment variable that makes this test program the recorded one.
-const HOW: &str = "LASTWORDS_TEST_TRACING";
 /// Number of events: all combinations of the optional fields.
 const EVENTS: u64 = 64;
 
-/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+/// The recorded program.
 #[test]
 fn recorder() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let _session = Session::builder("app").start().expect("a session");
     lastwords::layer::init().expect("a subscriber");
     for bits in 0..EVENTS {
@@ -34,7 +32,7 @@ fn recorder() {
 
 fn recorded(how: &str) -> Place {
     let place = Place::new();
-    run(&place, "tracing::recorder", HOW, how).ended();
+    run(&place, "tracing::recorder", how).ended();
     place
 }
 

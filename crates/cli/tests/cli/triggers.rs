@@ -1,66 +1,56 @@
 //! `lastwords trigger`, and what becomes of the snapshots: an application goes on after each of two
 //! errors, and each leaves the moments before it.
 
-use crate::child::{run, wait_for};
-use crate::support::Place;
+use crate::child::{Running, run, task, wait_for};
+use crate::support::{Place, wait_for_some, wait_until};
 use lastwords::{Session, event};
 use lastwords_testkit::text::Text as _;
-use std::time::{Duration, Instant};
-
-/// The environment variable that gives the child the folder for its files.
-pub(crate) const HOW: &str = "LASTWORDS_TEST_TRIGGERS";
+use std::time::Duration;
 
 /// Serves requests. Some fail, which ends neither the program nor the recording.
 #[test]
 fn child() {
-    let Ok(dir) = std::env::var(HOW) else { return };
+    if task().is_none() {
+        return;
+    }
     let _session = Session::builder("shop").snapshot(true).start().expect("a session");
-    std::fs::write(format!("{dir}/begun"), "").expect("written");
+    std::fs::write("begun", "").expect("written");
     for request in 0u64.. {
         event!(shop, "request", request);
-        if std::fs::remove_file(format!("{dir}/fail")).is_ok() {
+        if std::fs::remove_file("fail").is_ok() {
             event!(shop, "failed", level: ERROR, request, status = 503u16);
-            std::fs::write(format!("{dir}/failed-{request}"), "").expect("written");
+            std::fs::write(format!("failed-{request}"), "").expect("written");
         }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
+/// Starts the application, and waits until it records.
+pub(crate) fn start(place: &Place) -> Running {
+    let child = run(place, "triggers::child", "");
+    wait_for(&place.at("begun"));
+    child
+}
+
 /// Makes a request fail. Returns its number.
 pub(crate) fn fail(place: &Place) -> u64 {
     std::fs::write(place.at("fail"), "").expect("written");
-    let begun = Instant::now();
-    loop {
-        assert!(begun.elapsed() < Duration::from_secs(10), "no request failed");
-        for entry in std::fs::read_dir(place.path()).expect("readable").flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if let Some(request) =
-                name.strip_prefix("failed-").and_then(|request| request.parse().ok())
-            {
-                std::fs::remove_file(entry.path()).expect("removed");
-                return request;
-            }
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_for_some("a request fails", || {
+        let entries = std::fs::read_dir(place.path()).expect("readable").flatten();
+        let (path, request) = entries
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                Some((entry.path(), name.to_str()?.strip_prefix("failed-")?.parse().ok()?))
+            })
+            .next()?;
+        std::fs::remove_file(path).expect("removed");
+        Some(request)
+    })
 }
 
 /// Waits until a snapshot is saved as a session.
 pub(crate) fn wait_for_session(place: &Place, name: &str) {
-    let begun = Instant::now();
-    while !place.ok(&["list"]).contains(name) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{name} is not listed");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Waits until the snapshot of the first trigger is taken. It need not be saved.
-fn wait_until_taken(place: &Place) {
-    let begun = Instant::now();
-    while !place.ok(&["list", "shop"]).contains("triggers fired: 1, 0 above the limit, 0 waiting") {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{}", place.ok(&["list", "shop"]));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(name, || place.ok(&["list"]).contains(name));
 }
 
 /// Returns the requests in a session, in order.
@@ -86,9 +76,7 @@ pub(crate) fn requests(place: &Place, input: &str) -> Vec<u64> {
 #[test]
 fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     let place = Place::new();
-    let dir = place.path().to_str().expect("a path").to_owned();
-    let mut child = run(&place, "triggers::child", HOW, &dir);
-    wait_for(&place.at("begun"));
+    let mut child = start(&place);
     assert_eq!(place.ok(&["trigger", "list"]), "");
     place.ok(&["trigger", "add", "shop:failed", "--level", "error", "--filter", "status >= 500"]);
     assert_eq!(
@@ -98,7 +86,9 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     std::thread::sleep(Duration::from_millis(150));
     let first = fail(&place);
     // Triggers whose snapshots are not taken yet share one.
-    wait_until_taken(&place);
+    wait_until("the snapshot is taken", || {
+        place.ok(&["list", "shop"]).contains("triggers fired: 1, 0 above the limit, 0 waiting")
+    });
     let second = fail(&place);
     wait_for_session(&place, "shop.snapshot-2");
     place.ok(&["trigger", "fire", "by hand"]);
@@ -143,9 +133,7 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
 #[test]
 fn a_trigger_that_is_limited_says_so() {
     let place = Place::new();
-    let dir = place.path().to_str().expect("a path").to_owned();
-    let mut child = run(&place, "triggers::child", HOW, &dir);
-    wait_for(&place.at("begun"));
+    let mut child = start(&place);
     // Of 5 snapshots in a minute, one is too many.
     let refused = (0..500)
         .map(|_| place.run(&["trigger", "fire", "by hand", "-s", "shop"]))

@@ -2,14 +2,14 @@
 //! is told, whatever the recorder overwrites while it is sent, and whoever dies. Nothing here needs
 //! root.
 
-use crate::child;
+use crate::child::{self, Running, TASK, task};
 use crate::consume::field;
 use crate::copies::calls;
-use crate::record::{names, wait_until};
+use crate::record::names;
 use crate::stream::{Receiver, path};
-use crate::support::{Place, Ran, assert_members, ran};
+use crate::support::{Place, Ran, assert_members, ran, wait_until};
 use lastwords::{ChannelConfig, Session, event};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,16 +17,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The variable whose words tell the application what to do.
-const HOW: &str = "LASTWORDS_TEST_SENT";
 const THREADS: u64 = 2;
 /// Events of each thread that are recorded in the time that the sender needs for them.
 const PACED: u64 = 20_000;
 
-/// Started again with [`HOW`] set, this is the application; else it is nothing.
+/// The recorded program.
 #[test]
 fn application() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let words: Vec<&str> = how.split(' ').collect();
     let [reservation, mode, folder] = words.as_slice() else { panic!("{how}") };
     let reservation = child::reservation(reservation);
@@ -93,7 +91,7 @@ fn record(begin: u64, end: u64, rest: u64) {
 
 /// The application as a command, in a place.
 fn application_command(place: &Place, reservation: &str, mode: &str) -> Vec<String> {
-    let how = format!("{HOW}={reservation} {mode} {}", place.path().display());
+    let how = format!("{TASK}={reservation} {mode} {}", place.path().display());
     let program = std::env::current_exe().expect("this program's file").display().to_string();
     ["env", &how, &program, "--exact", "user_stream::application", "--nocapture"]
         .map(str::to_owned)
@@ -194,11 +192,10 @@ fn what_is_overwritten_while_it_is_sent_is_told_and_never_wrong() {
     wait_until("the first sub-buffers have arrived", || packets(&fs::read(&spool).unwrap()) >= 3);
     // The confirmations are on their way.
     std::thread::sleep(Duration::from_millis(200));
-    let pid = Pid::from_child(&receiver.child);
-    kill_process(pid, Signal::STOP).unwrap();
+    receiver.child.signal(Signal::STOP);
     fs::write(place.at("go"), "").unwrap();
     wait_until("the rings have come round", || place.at("flooded").exists());
-    kill_process(pid, Signal::CONT).unwrap();
+    receiver.child.signal(Signal::CONT);
     fs::write(place.at("end"), "").unwrap();
     let ended = ended(recorder);
     let saved = receiver.next("saved-session");
@@ -250,12 +247,11 @@ fn a_ring_that_discards_counts_what_did_not_arrive() {
 }
 
 /// Starts the application without a sender.
-fn start_application(place: &Place, reservation: &str, end: &str) -> child::Running {
+fn start_application(place: &Place, reservation: &str, end: &str) -> Running {
     let words = application_command(place, reservation, end);
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env("LASTWORDS_DIR", place.sessions());
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    child::Running::new(child)
+    Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 /// Starts to send the application's session.

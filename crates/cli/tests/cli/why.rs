@@ -1,31 +1,28 @@
 //! `why`: the cause of an end, for programs that end in each way, and for other inputs.
 
-use crate::child::{start as start_app, wait_for};
+use crate::child::{Running, run_in, start as start_app, task, wait_for};
 use crate::cores::core_of;
 use crate::dying::lock;
-use crate::record::wait_until;
-use crate::support::{Place, assert_members, small, tool};
+use crate::support::{Place, assert_members, small, tool, wait_until};
 use crate::view::head;
 use lastwords::{Session, event};
 use lastwords_testkit::text::Text as _;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The variable that has the child's task.
-pub(crate) const HOW: &str = "LASTWORDS_TEST_WHY";
 /// Bytes that the child of the cgroup may use, and those that it takes.
 pub(crate) const LIMIT: usize = 64 << 20;
 const TAKEN: usize = 4 * LIMIT;
 
-/// Started again with [`HOW`] set, this is the program that ends; else it is nothing.
+/// The program that ends.
 #[test]
 fn child() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let (how, ready) = how.split_once(' ').expect("a task and a file");
     let session = Session::builder("shop").start().expect("a session");
     if !how.starts_with("bare") {
@@ -92,30 +89,20 @@ pub(crate) fn fault() {
 }
 
 /// Starts a child of this task, and waits until it has recorded.
-fn start(place: &Place, how: &str) -> Child {
+fn start(place: &Place, how: &str) -> Running {
     let ready = place.at("ready");
-    let child = Command::new(std::env::current_exe().expect("this program's file"))
-        .args(["--exact", "why::child", "--nocapture"])
-        .current_dir(place.path())
-        .env("LASTWORDS_DIR", place.sessions())
-        .env(HOW, format!("{how} {}", ready.display()))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the child starts");
+    let task = format!("{how} {}", ready.display());
+    let running = run_in(place, "exec \"$@\"", "why::child", &task);
     wait_for(&ready);
-    child
+    running
 }
 
 /// A place with the session of a child that has ended by itself, or by a signal from outside.
 pub(crate) fn ended(how: &str, signal: Option<Signal>) -> Place {
     let place = Place::new();
     let mut child = start(&place, how);
-    if let Some(signal) = signal {
-        let pid = Pid::from_child(&child);
-        kill_process(pid, signal).expect("it is sent");
-    }
-    child.wait().expect("it ends");
+    signal.into_iter().for_each(|signal| child.signal(signal));
+    child.wait();
     place
 }
 
@@ -318,8 +305,7 @@ fn a_living_session_lives() {
     let copy = place.at("copy");
     let copied = Command::new("cp").arg("-a").arg(folder.unwrap()).arg(&copy).status().unwrap();
     assert!(copied.success());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill();
     let report = place.json(&["why", copy.to_str().unwrap(), "--json"]);
     let verdict = &report["inputs"][0]["verdict"];
     assert_eq!(verdict["cause"], "unknown", "{verdict:#}");
@@ -354,8 +340,7 @@ fn the_next_boot_knows_that_a_process_was_killed_before() {
     });
     // Nothing shows that the mark would have come from the page cache to the disk.
     let lives = why_in_the_next_boot(&place);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill();
     let killed = why_in_the_next_boot(&place);
     for (verdict, begin) in [
         (lives, "killed, or ended with its machine ("),
@@ -419,16 +404,15 @@ fn the_oom_killer_is_found_in_the_log_of_the_kernel() {
     let mut child = start(&place, "bare_memory");
     // One that is killed at the same time, by a user.
     let mut beside = start(&other, "wait");
-    cgroup.add(child.id());
+    cgroup.add(child.pid());
     fs::write(place.at("ready.go"), "go").unwrap();
-    assert!(!child.wait().expect("it ends").success());
-    beside.kill().unwrap();
-    beside.wait().unwrap();
+    assert!(!child.wait().success());
+    beside.kill();
     let session = why(&place, &[]);
     let verdict = &session["verdict"];
     assert_eq!(verdict["cause"], "out-of-memory", "{verdict:#}");
     let line = verdict["evidence"][1]["text"].as_str().expect("a line of the log");
-    assert!(line.contains(&format!("Killed process {} (", child.id())), "{verdict:#}");
+    assert!(line.contains(&format!("Killed process {} (", child.pid())), "{verdict:#}");
     assert_eq!(
         (&verdict["evidence"][1]["from"], &verdict["last_seen"]),
         (&"kernel-log".into(), &false.into())

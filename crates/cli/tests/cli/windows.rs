@@ -1,15 +1,14 @@
 //! Windows of triggers: a saved snapshot has the events from a time ahead of the trigger to a time
 //! behind it, and no other.
 
-use crate::child::{run, wait_for};
-use crate::support::Place;
+use crate::child::{run, task, wait_for};
+use crate::support::{Place, wait_until};
+use crate::triggers::wait_for_session;
 use lastwords::{ChannelConfig, ClockKind, Session, Window, event};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// The environment variable that tells the child what to do.
-const HOW: &str = "LASTWORDS_TEST_WINDOWS";
 const BEFORE: Duration = Duration::from_millis(60);
 const AFTER: Duration = Duration::from_millis(40);
 
@@ -30,8 +29,8 @@ fn now() -> u64 {
 /// Records events of several threads, and triggers among them, and writes down when it did each.
 #[test]
 fn child() {
-    let Ok(how) = std::env::var(HOW) else { return };
-    let (what, dir) = how.split_once(' ').expect("what to do, and where");
+    let Some(what) = task() else { return };
+    let what = &*what;
     let ring =
         ChannelConfig::new("main").sub_buffers(if what == "small" { 2 } else { 64 }, 16 << 10);
     let window = match what {
@@ -85,9 +84,9 @@ fn child() {
             },
         );
     });
-    std::fs::write(format!("{dir}/told.new"), &told).expect("written");
+    std::fs::write("told.new", &told).expect("written");
     session.close();
-    std::fs::rename(format!("{dir}/told.new"), format!("{dir}/told")).expect("renamed");
+    std::fs::rename("told.new", "told").expect("renamed");
 }
 
 /// Records events until `is_over` is true. The numbers begin at the upper half of `thread`.
@@ -107,8 +106,7 @@ fn ticks(thread: u64, is_over: impl Fn() -> bool) -> Vec<Told> {
 
 /// Runs the child. Returns the times before and behind its trigger, and its events.
 fn record(place: &Place, what: &str) -> (Told, Vec<Told>) {
-    let dir = place.path().to_str().expect("a path");
-    let child = run(place, "windows::child", HOW, &format!("{what} {dir}"));
+    let child = run(place, "windows::child", what);
     wait_for(&place.at("told"));
     drop(child);
     let text = std::fs::read_to_string(place.at("told")).expect("readable");
@@ -214,11 +212,7 @@ fn what_the_snapshot_before_has_of_the_window_is_told() {
     for number in 1..3u64 {
         event!(win, "step", number);
         lastwords::trigger("step");
-        let begun = Instant::now();
-        while !place.ok(&["list"]).contains(&format!("twice.snapshot-{number}")) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "snapshot {number} is not saved");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_for_session(&place, &format!("twice.snapshot-{number}"));
     }
     let told =
         |number: u64| place.run(&["report", &format!("twice.snapshot-{number}"), "--strict"]);
@@ -290,24 +284,19 @@ fn a_watcher_runs_its_command_for_each_snapshot() {
     place.ok(&["trigger", "add", "watched:bad", "-s", "watched", "--do", &save]);
     let command = "echo \"$LASTWORDS_SESSION $LASTWORDS_SNAPSHOT\" >> ran; ls \"$LASTWORDS_SNAPSHOT\" > /dev/null";
     let err = std::fs::File::create(place.at("err")).expect("a file");
-    let mut watch = place
+    let watch = place
         .command()
         .args(["trigger", "watch", "watched", "--count", "2", "--exec", command])
         .stdout(std::process::Stdio::piped())
         .stderr(err)
         .spawn()
         .expect("it starts");
-    let begun = Instant::now();
-    while !std::fs::read_to_string(place.at("err")).expect("readable").contains("watching") {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it does not watch");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let has = |file: &str, text: &str| {
+        std::fs::read_to_string(place.at(file)).is_ok_and(|found| found.contains(text))
+    };
+    wait_until("it watches", || has("err", "watching"));
     event!(watched, "bad", n = 1u8);
-    let begun = Instant::now();
-    while !std::fs::read_to_string(place.at("ran")).is_ok_and(|ran| ran.contains('\n')) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", watch.try_wait());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the command has run", || has("ran", "\n"));
     place.ok(&["trigger", "fire", "by hand", "-s", "watched"]);
     let output = watch.wait_with_output().expect("it ends");
     assert!(output.status.success());

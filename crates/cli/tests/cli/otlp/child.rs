@@ -2,7 +2,7 @@
 //! files of their own, which outlive them.
 
 use super::account::Value;
-use crate::child::{Running, run, wait_for};
+use crate::child::{Running, run, task, wait_for};
 use crate::support::Place;
 use lastwords::{Session, mark};
 use lastwords_testkit::random::Random;
@@ -12,8 +12,6 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tracing::span::EnteredSpan;
 
-/// The environment variable that makes this test program the recorded one.
-const HOW: &str = "LASTWORDS_TEST_OTLP";
 /// Threads that record.
 pub(super) const THREADS: u64 = 2;
 /// The most events and spans of a thread. The rings have room for all.
@@ -24,7 +22,7 @@ const DEEP: usize = 4;
 /// Starts the program: `END SEED`. END: kill (it waits to be killed), abort, fpe, exit, panic,
 /// closed.
 pub(super) fn died(place: &Place, how: &str) -> Running {
-    let running = run(place, "otlp::child::recorder", HOW, how);
+    let running = run(place, "otlp::child::recorder", how);
     wait_for(&place.at("ready"));
     running
 }
@@ -34,10 +32,10 @@ pub(super) fn account(place: &Path, thread: u64) -> std::path::PathBuf {
     place.join(format!("account-{thread}"))
 }
 
-/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+/// The recorded program.
 #[test]
 fn recorder() {
-    let Ok(how) = std::env::var(HOW) else { return };
+    let Some(how) = task() else { return };
     let (end, seed) = how.split_once(' ').expect("an end and a seed");
     let seed: u64 = seed.parse().expect("a seed");
     lastwords::crash::install_panic_hook();
