@@ -3,7 +3,7 @@
 //! they are nor encoded. The same search finds them in the same outputs if nothing hides them.
 
 use crate::child::{run_in, task};
-use crate::support::Place;
+use crate::support::{Place, json_events};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use base64::Engine as _;
@@ -262,9 +262,7 @@ fn is_clean(search: &Regex, bytes: &[u8], what: &str) {
 }
 
 fn events(place: &Place, args: &[&str]) -> Vec<Value> {
-    let all = [&["convert", "app", "--to", "json", "-o", "-"], args].concat();
-    let lines = place.ok(&all);
-    lines.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    json_events(&place.ok(&[&["convert", "app", "--to", "json", "-o", "-"], args].concat()))
 }
 
 /// Returns the values of a field in all events that have it.

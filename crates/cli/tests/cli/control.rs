@@ -94,8 +94,7 @@ fn names_of_events_need_no_provider() {
     place.ok(&["trigger", "remove", "tock"]);
     assert_eq!(place.ok(&["trigger", "list"]), "");
     // Only the snapshot is missing.
-    let ran = place.run(&["report", "app", "--snapshot"]);
-    assert!(ran.status == 1 && ran.err.matches("error: ").count() == 1, "{}", ran.err);
+    place.run(&["report", "app", "--snapshot"]).has_status(1).says_times("error: ", 1);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn a_stream_that_cannot_be_read_costs_only_itself() {
     };
     for (args, status) in [(&["ctf"][..], 1), (&["ctf", "--strict"], 3)] {
         let ran = report(args);
-        assert!(ran.status == status && ran.out.lines().count() == 2, "{ran:?}");
+        ran.has_status(status).prints_lines(2);
         ran.says("error: ctf/chan_1: Permission denied");
     }
     // Nor is anything said of a description that LTTng's streams lack.
@@ -66,10 +66,7 @@ fn a_stream_file_that_is_cut_off_is_a_loss_of_its_trace() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, [&bytes[..], &bytes[..40]].concat()).unwrap();
     let ran = place.run(&["report", "ctf", "--strict"]);
-    assert!(
-        ran.status == 3 && ran.out.lines().count() == 4 && !ran.err.contains("nothing lost"),
-        "{ran:?}"
-    );
+    ran.has_status(3).prints_lines(4).does_not_say("nothing lost");
     ran.says("ctf/chan_1: packet at offset");
     for (verb, format) in [("convert", "json"), ("recover", "ctf"), ("convert", "perfetto")] {
         place
@@ -107,32 +104,23 @@ fn streams_of_ctf_without_good_metadata_are_a_loss() {
         }
         for (args, status) in [(&["all"][..], 0), (&["all", "--strict"], 3)] {
             let ran = place.run(&[&["report"], args].concat());
-            assert!(ran.status == status && ran.out == good, "{bad:?}: {ran:?}");
-            assert!(ran.err.contains("error: all/ctf/metadata: "), "{bad:?}: {}", ran.err);
+            ran.has_status(status).says("error: all/ctf/metadata: ");
+            assert_eq!(ran.out, good, "{bad:?}");
         }
         let ran = place.run(&["report", "all/ctf"]);
-        assert!(
-            ran.status == 1 && ran.err.contains("error: all/ctf/metadata: "),
-            "{bad:?}: {}",
-            ran.err
-        );
-        assert!(!ran.err.contains("no session is in"), "{bad:?}: {}", ran.err);
+        ran.has_status(1).says("error: all/ctf/metadata: ").does_not_say("no session is in");
     }
     // What nothing else needs costs no event.
     std::fs::write(&metadata, torn).unwrap();
     let ran = place.run(&["report", "all/ctf", "--strict"]);
-    assert!(
-        ran.status == 3 && ran.out.lines().count() == 2 && ran.err.contains("metadata: line 1: "),
-        "{ran:?}"
-    );
+    ran.has_status(3).prints_lines(2).says("metadata: line 1: ");
     std::fs::write(&metadata, other).unwrap();
     // Other traces in the folder and below it are read all the same.
     ctf(&place.at("all/ctf/below"), 0, &[0]);
     for bad in [None, Some("junk")] {
         let _ = bad.map(|text| std::fs::write(&metadata, text).unwrap());
         let ran = place.run(&["report", "all/ctf", "--strict"]);
-        assert!(ran.status == 3 && ran.out.lines().count() == 2, "{bad:?}: {ran:?}");
-        assert!(ran.err.matches("error: all/ctf/metadata: ").count() == 1, "{bad:?}: {}", ran.err);
+        ran.has_status(3).prints_lines(2).says_times("error: all/ctf/metadata: ", 1);
     }
 }
 
@@ -144,7 +132,7 @@ fn folders_too_deep_to_be_searched_are_a_loss() {
     ctf(&place.at(&far), 0, &[0]);
     for (args, status) in [(&["deep"][..], 0), (&["deep", "--strict"], 3)] {
         let ran = place.run(&[&["report"], args].concat());
-        assert!(ran.status == status && ran.out.lines().count() == 2, "{ran:?}");
+        ran.has_status(status).prints_lines(2);
         ran.says("too deep in other folders to be searched");
     }
     std::fs::remove_dir_all(place.at("deep/ctf")).unwrap();
@@ -160,13 +148,7 @@ fn links_and_pipes_in_a_folder_are_told_once() {
     symlink("../other", place.at("all/link")).unwrap();
     symlink("../../other", place.at("all/below/link")).unwrap();
     let ran = place.run(&["report", "all", "--strict"]);
-    assert!(ran.status == 0 && ran.out.lines().count() == 2, "{ran:?}");
-    let notes: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("note: ")).collect();
-    assert!(
-        matches!(notes.as_slice(), [one] if one.contains("all/link and 1 more")),
-        "{}",
-        ran.err
-    );
+    ran.has_status(0).prints_lines(2).says("all/link and 1 more").says_times("note: ", 1);
 }
 
 #[test]
@@ -174,8 +156,7 @@ fn what_was_discarded_before_the_first_packet_is_a_loss() {
     let place = Place::new();
     ctf(&place.at("ctf"), 0, &[9]);
     let ran = place.run(&["report", "ctf", "--strict"]);
-    assert!(ran.status == 3 && ran.out.lines().count() == 2, "{ran:?}");
-    ran.says("discarded (9 events)");
+    ran.has_status(3).prints_lines(2).says("discarded (9 events)");
     let told = place.json(&["inspect", "ctf", "--json"]);
     assert_eq!(told.to_string().matches("\"discarded_events\":9").count(), 1, "{told}");
     // A copy tells of them as well, and once.

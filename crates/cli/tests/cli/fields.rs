@@ -3,14 +3,13 @@
 
 use crate::kinds::place;
 use crate::recovery::killed;
-use crate::support::Place;
+use crate::support::{Place, event_lines, json_events};
 use serde_json::Value;
 
 /// The events of an input, as JSON; of a kernel those of the top level, as `report` prints them.
 fn events(place: &Place, input: &str) -> Vec<Value> {
     let which: &[&str] = if input == "k.dat" { &["--instance", "top"] } else { &[] };
-    let lines = place.run(&[&["convert", input, "--to", "json", "-o", "-"], which].concat()).out;
-    lines.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    json_events(&place.run(&[&["convert", input, "--to", "json", "-o", "-"], which].concat()).out)
 }
 
 /// The text of a value: a hyphen if it is not there, a label for an enumeration, braces around a
@@ -163,8 +162,8 @@ fn relative_times_of_a_kernel_are_differences_of_its_clock() {
         let of_line = |line: &str| {
             Some(line.split_once("] ")?.1.split(':').next()?.split(' ').next_back()?.to_owned())
         };
-        let found = lines.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST"));
-        let found: Vec<i64> = found.filter_map(of_line).map(|time| nanoseconds(&time)).collect();
+        let found: Vec<i64> =
+            event_lines(&lines).filter_map(of_line).map(|time| nanoseconds(&time)).collect();
         assert_eq!(found, expected, "{style:?}\n{lines}");
         // All else is as without the option.
         let without = |text: &str| -> Vec<String> {
@@ -185,11 +184,7 @@ fn relative_times_of_a_kernel_are_differences_of_its_clock() {
     // Readings of the clock in the raw style: the third word.
     let raw = text(&["--style", "raw"]);
     let of_line = |line: &str| line.split(' ').nth(2).and_then(|time| time.parse::<i64>().ok());
-    let found: Vec<i64> = raw
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.contains("LOST"))
-        .filter_map(of_line)
-        .collect();
+    let found: Vec<i64> = event_lines(&raw).filter_map(of_line).collect();
     assert_eq!(found, expected, "raw\n{raw}");
     let ran = place.run(&["report", "k.dat", "--relative", "--style", "latency"]);
     ran.has_status(1).says("--style latency has times of its own");
@@ -208,8 +203,7 @@ fn unknown_fields_are_refused_and_empty_ones_are_told() {
         ("a", "mesage", "no event has a field mesage; did you mean message?"),
     ] {
         let ran = place.run(&["report", input, "-F", names]);
-        assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{input} {names}: {}", ran.err);
-        assert!(ran.err.contains(near), "{input} {names}: {}", ran.err);
+        ran.has_status(1).prints_nothing().says(near);
     }
     // The field is known, and no event that was selected has it.
     let ran = place.run(&["report", "k.dat", "-F", "event,msg", "-e", "wake"]);

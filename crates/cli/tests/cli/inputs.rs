@@ -3,7 +3,7 @@
 use crate::child::{EVENTS, THREADS, start};
 use crate::matrix::made;
 use crate::recovery::{assert_whole, killed};
-use crate::support::{Place, small, tool};
+use crate::support::{Place, small, tool, trace_dat};
 
 const ALL: usize = (THREADS * EVENTS) as usize;
 
@@ -59,8 +59,7 @@ fn what_has_nothing_to_recover_is_a_note() {
         assert_whole(&ran.out);
         ran.says("error: ").says("which is gone");
     }
-    let ran = place.run(&["report", "gone"]);
-    assert!(ran.status == 1 && ran.err.matches("which is gone").count() == 1, "{}", ran.err);
+    place.run(&["report", "gone"]).has_status(1).says_times("which is gone", 1);
 }
 
 #[test]
@@ -80,12 +79,10 @@ fn a_session_goes_before_a_path_of_its_name_that_has_no_trace() {
             _ => {}
         }
         let ran = place.run(&["report", "app"]);
-        assert_eq!(ran.status, 0, "{what}: {}", ran.err);
+        ran.has_status(0).says(note).says(what);
         assert_whole(&ran.out);
-        assert!(ran.err.contains(note) && ran.err.contains(what), "{what}: {}", ran.err);
         // With a slash, the path is meant.
-        let ran = place.run(&["report", "./app"]);
-        assert!(ran.status == 1 && !ran.err.contains(note), "{what}: {}", ran.err);
+        place.run(&["report", "./app"]).has_status(1).does_not_say(note);
     }
     // A path that may hold a trace is read.
     std::fs::remove_dir_all(place.at("app")).unwrap();
@@ -112,11 +109,7 @@ fn what_is_named_and_not_there_costs_nothing_else() {
     }
     place.run(&["inspect", "app", "core", "--json"]).has_status(1).prints("\"name\": \"app\"");
     let ran = place.run(&["report", "core", "/no/such/core"]);
-    assert!(
-        ran.status == 1 && ran.out.is_empty() && ran.err.matches("error: ").count() == 2,
-        "{}",
-        ran.err
-    );
+    ran.has_status(1).prints_nothing().says_times("error: ", 2);
 }
 
 #[test]
@@ -300,14 +293,12 @@ fn every_name_that_there_is_can_be_given() {
 #[test]
 fn the_accounts_of_several_kernels_say_whose_they_are() {
     let place = Place::new();
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus/trace_dat/small-7");
     for name in ["one.dat", "two.dat"] {
-        std::fs::copy(&corpus, place.at(name)).unwrap();
+        std::fs::copy(trace_dat("small-7"), place.at(name)).unwrap();
     }
     let ran = place.run(&["report", "one.dat", "two.dat"]);
     for account in ["\none.dat: top: with losses\n", "\ntwo.dat: top: with losses\n"] {
-        assert_eq!(ran.err.matches(account).count(), 1, "{}", ran.err);
+        ran.says_times(account, 1);
     }
     place.run(&["report", "one.dat"]).says("\ntop: with losses\n");
 }
@@ -315,9 +306,7 @@ fn the_accounts_of_several_kernels_say_whose_they_are() {
 #[test]
 fn a_sub_buffer_that_cannot_be_decoded_is_of_its_own_instance() {
     let place = Place::new();
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus/trace_dat/small-7");
-    let mut file = std::fs::read(corpus).unwrap();
+    let mut file = std::fs::read(trace_dat("small-7")).unwrap();
     // The top level's second sub-buffer of CPU 0 tells of lost events no more, the first event of
     // the instance has no length.
     let (commit, event) = (12_296, 24_592);

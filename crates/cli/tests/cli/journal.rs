@@ -1,7 +1,7 @@
 //! `why --journal`: entries of the system's journal, as a socket gets them and as journald has them.
 
 use crate::pods::library;
-use crate::support::{Place, assert_members, ran};
+use crate::support::{Place, assert_members, hooks, ran};
 use crate::why::ended;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Signal;
@@ -123,7 +123,7 @@ fn journald_has_what_collect_writes() {
         return;
     }
     let place = ended("large", Some(Signal::KILL));
-    let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hooks").canonicalize().unwrap();
+    let hooks = hooks();
     let script = r#"
         set -e
         mount -t tmpfs none /run

@@ -1,9 +1,8 @@
 //! Inputs of several kinds at once, in one folder, and in each format; what cannot be done is
 //! refused before anything is written.
 
-use crate::support::{Place, small};
+use crate::support::{Place, event_lines, json_events, small, trace_dat};
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// A place with a session `a`, a folder of CTF `ctf` of another, and `k.dat`, a kernel's trace.
 pub(crate) fn place() -> Place {
@@ -13,9 +12,13 @@ pub(crate) fn place() -> Place {
     place.ok(&["recover", "b", "-o", "made"]);
     std::fs::rename(place.at("made/small"), place.at("ctf")).unwrap();
     std::fs::remove_dir_all(place.at("b")).unwrap();
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
-    std::fs::copy(corpus, place.at("k.dat")).unwrap();
+    std::fs::copy(trace_dat("small-7"), place.at("k.dat")).unwrap();
     place
+}
+
+/// The time of a line of a kernel's text.
+fn time(line: &str) -> String {
+    line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned()
 }
 
 fn counted(lines: &str) -> BTreeMap<&str, usize> {
@@ -82,7 +85,7 @@ fn a_kernel_whose_time_is_not_known_stands_behind_the_others() {
     assert_eq!(ran.out, own + &kernel);
     ran.says("note: instance top follows the others");
     for account in ["small: sub-buffers: ", "top: with losses\n"] {
-        assert_eq!(ran.err.matches(account).count(), 1, "{}", ran.err);
+        ran.says_times(account, 1);
     }
 }
 
@@ -282,9 +285,6 @@ fn one_selection_for_all_kinds() {
     }
     // A time as it is printed.
     let all = place.ok(&["report", "k.dat"]);
-    let time = |line: &str| {
-        line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned()
-    };
     let events: Vec<&str> = all.lines().filter(|line| !line.starts_with('#')).collect();
     let since = time(events[events.len() / 2]);
     let from = place.ok(&["report", "k.dat", "--since", &since]);
@@ -322,8 +322,7 @@ fn one_json_file_of_a_kernels_trace_and_others_is_in_order_of_time() {
     std::fs::write(place.at("later/metadata"), metadata.replace("offset = 0;", "offset = 500000;"))
         .unwrap();
     let events = |inputs: &[&str]| -> Vec<serde_json::Value> {
-        let lines = place.run(&[&["convert", "--to", "json", "-o", "-"], inputs].concat()).out;
-        lines.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+        json_events(&place.run(&[&["convert", "--to", "json", "-o", "-"], inputs].concat()).out)
     };
     let all = events(&["a", "k.dat", "later"]);
     let time = |event: &serde_json::Value| event["time"].as_str().unwrap().to_owned();
@@ -360,14 +359,7 @@ fn one_json_file_of_a_kernels_trace_and_others_is_in_order_of_time() {
 fn the_last_events_of_several_instances_are_those_of_all() {
     let place = place();
     let lines = |args: &[&str]| -> Vec<String> {
-        let text = place.ok(&[&["report"], args].concat());
-        text.lines()
-            .filter(|line| !line.starts_with('#') && !line.contains(" [LOST "))
-            .map(str::to_owned)
-            .collect()
-    };
-    let time = |line: &str| {
-        line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned()
+        event_lines(&place.ok(&[&["report"], args].concat())).map(str::to_owned).collect()
     };
     let both = ["k.dat", "--instance", "top", "--instance", "extra"];
     let mut all = lines(&both);
@@ -405,9 +397,8 @@ fn several_instances_in_fields_are_merged_by_time() {
             "{both:?}"
         );
     }
-    let time = |line: &&String| {
-        line.split(": ").nth(1).and_then(|head| head.rsplit(' ').next()).unwrap().to_owned()
-    };
+    // The name of the instance comes first.
+    let time = |line: &&String| time(line.split_once(": ").unwrap().1);
     let timed: Vec<&String> = both.iter().filter(|line| !line.contains(" [LOST ")).collect();
     assert!(timed.len() > 2 && timed.is_sorted_by_key(time), "{both:?}");
     assert!(!timed.is_sorted_by_key(|line| line.starts_with("extra: ")), "the instances alternate");

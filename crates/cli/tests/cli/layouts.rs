@@ -37,13 +37,8 @@ fn expected(form: Form) -> String {
     let known = Layout::known(form, 8, false);
     write(&place, &known, Some(&known));
     let ran = report(&place);
-    assert!(
-        ran.status == 0 && events(&ran.out).len() > 400 && ran.out.contains("do_work"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
-    ran.does_not_say("not used");
+    ran.has_status(0).prints("do_work").does_not_say("not used");
+    assert!(events(&ran.out).len() > 400, "{}", ran.out);
     ran.out
 }
 
@@ -77,15 +72,12 @@ fn without_the_right_types_it_is_said_what_to_give() {
     write(&place, &newer, Some(&newer));
     assert_eq!(report(&place).out, expected(Form::Common));
     let bare = place.run(&["report", "region"]);
-    let says = |ran: &Ran, what: &str| {
-        ran.status == 1 && ran.err.contains(what) && ran.err.contains("--bundle FILE")
-    };
-    assert!(says(&bare, "; give the kernel that wrote it"), "{}", bare.err);
+    bare.has_status(1).says("; give the kernel that wrote it").says("--bundle FILE");
     bare.prints_nothing();
     let memory = [vec![0; SIZE], std::fs::read(place.at("region")).unwrap()].concat();
     std::fs::write(place.at("memory"), memory).unwrap();
     let found = place.run(&["report", "memory", "--raw"]);
-    assert!(says(&found, "the region at 0x1000"), "{}{}", found.out, found.err);
+    found.has_status(1).says("the region at 0x1000").says("--bundle FILE");
     // No types, those of another kernel, and types that lack what a layout needs.
     let (old, mut lacking) = (Layout::known(Form::PerCpu, 8, false), newer.clone());
     let head = lacking
@@ -98,12 +90,8 @@ fn without_the_right_types_it_is_said_what_to_give() {
         let place = Place::new();
         write(&place, &newer, types);
         let ran = report(&place);
-        assert!(
-            says(&ran, "; give another description of the kernel that wrote it"),
-            "{}",
-            ran.err
-        );
-        ran.prints_nothing();
+        ran.has_status(1).prints_nothing().says("--bundle FILE");
+        ran.says("; give another description of the kernel that wrote it");
         let lacks = "struct ring_buffer_cpu_meta has no member head_buffer";
         assert_eq!(
             ran.err.contains(lacks),

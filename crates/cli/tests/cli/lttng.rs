@@ -2,6 +2,7 @@
 
 use crate::matrix::perfetto;
 use crate::support::{Place, small};
+use lastwords_testkit::text::Text as _;
 use std::path::{Path, PathBuf};
 
 const COUNT: usize = 4;
@@ -191,16 +192,8 @@ fn a_session_is_written_in_each_format_or_refused() {
         {
             let out = format!("{verb}-{format}");
             let ran = place.run(&[verb, "shm", "--to", format, "-o", &out, "--strict"]);
-            assert_eq!(ran.status, 3, "{out}: {}{}", ran.out, ran.err);
-            assert!(
-                ran.out.contains(&format!(
-                    ": {} events, 2 streams, {lost} events lost\n",
-                    expected.len()
-                )),
-                "{out}: {}",
-                ran.out
-            );
-            assert_eq!(ran.out.lines().count(), 1, "{out}: what was written is told once");
+            let line = format!(": {} events, 2 streams, {lost} events lost\n", expected.len());
+            ran.has_status(3).prints(&line).prints_lines(1);
             let text = if before.is_empty() {
                 // `report` reads the trace that was written.
                 place.ok(&["report", &out])
@@ -213,8 +206,7 @@ fn a_session_is_written_in_each_format_or_refused() {
             assert_eq!(numbers(&text, before), expected, "{out}: {text}");
         }
         let out = format!("{verb}-perfetto");
-        let ran = place.run(&[verb, "shm", "--to", "perfetto", "-o", &out, "--strict"]);
-        assert_eq!(ran.status, 3, "{out}: {}{}", ran.out, ran.err);
+        place.run(&[verb, "shm", "--to", "perfetto", "-o", &out, "--strict"]).has_status(3);
         let written = files(&place.at(&out));
         assert_eq!(
             perfetto::events(&std::fs::read(&written[0]).unwrap()).len(),
@@ -222,8 +214,7 @@ fn a_session_is_written_in_each_format_or_refused() {
             "{out}"
         );
         let out = format!("{verb}-trace-dat");
-        let ran = place.run(&[verb, "shm", "--to", "trace-dat", "-o", &out]);
-        assert_eq!(ran.status, 0, "{out}: {}{}", ran.out, ran.err);
+        place.ok(&[verb, "shm", "--to", "trace-dat", "-o", &out]);
         // The file says what is missing.
         let ran = place.run(&["report", &out, "--strict"]);
         ran.has_status(3).says("events lost");
@@ -244,8 +235,7 @@ fn events_without_a_description_are_told_and_kept() {
         &["convert", "shm", "-o", "d", "--to", "ctf"],
     ] {
         let ran = place.run(args);
-        assert_eq!((ran.status, &*ran.out), (1, ""), "{args:?}: {}", ran.err);
-        ran.says(unread).says("--metadata gives it");
+        ran.has_status(1).prints_nothing().says(unread).says("--metadata gives it");
     }
     assert_eq!(
         [files(&place.at("r")), files(&place.at("c")), files(&place.at("d"))],
@@ -299,12 +289,7 @@ fn what_the_tracer_discarded_is_told_when_a_folder_is_converted() {
         for (strict, status) in [(&[][..], 0), (&["--strict"], 3)] {
             let ran =
                 place.run(&[&["convert", "out", "--to", format, "-o", &to][..], strict].concat());
-            assert_eq!(ran.status, status, "{to}: {}{}", ran.out, ran.err);
-            assert!(
-                ran.out.ends_with(": 18 events, 2 streams, 18 events lost\n"),
-                "{to}: {}",
-                ran.out
-            );
+            ran.has_status(status).out.ends(": 18 events, 2 streams, 18 events lost\n");
             let made = place.at(&to);
             if made.is_dir() {
                 std::fs::remove_dir_all(made).unwrap()

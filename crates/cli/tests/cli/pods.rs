@@ -5,7 +5,7 @@
 use crate::child::TASK;
 use crate::dying::lock;
 use crate::namespaces::{Container, UNSHARE, place};
-use crate::support::{Place, Ran, assert_members, ran};
+use crate::support::{Place, Ran, assert_members, hooks, ran};
 use crate::why::{Cgroup, LIMIT};
 use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal, kill_process};
@@ -157,7 +157,7 @@ fn a_pod_in_a_crash_loop() {
     }
     // A DaemonSet runs this on the host's folder of the volumes.
     let host = Place::new();
-    let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hooks").canonicalize().unwrap();
+    let hooks = hooks();
     let mut collect = Command::new("sh");
     collect.arg(hooks.join("systemd/collect")).env("LASTWORDS_PLACES", pod.sessions());
     collect.env("LASTWORDS_LIBRARY", library(&host, &hooks));

@@ -1,7 +1,7 @@
 //! Sessions of killed programs: report, recover, inspect; and what babeltrace2 makes of the result.
 
 use crate::child::{EVENTS, THREADS, start};
-use crate::support::{Place, assert_members, small, tool};
+use crate::support::{Place, assert_members, json_events, small, tool};
 use lastwords_testkit::text::Text as _;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -474,16 +474,14 @@ fn fields(text: &str) -> Vec<String> {
 /// number.
 fn of_lines(path: &std::path::Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(path).unwrap();
-    let mut lines =
-        text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    assert_eq!(lines.next().unwrap()["schema"], "lastwords.events.v1");
+    text.starts("{\"schema\":\"lastwords.events.v1\"");
     let own = |mut event: serde_json::Value| {
         for member in ["channel", "level", "format", "stream"] {
             event.as_object_mut().unwrap().remove(member);
         }
         event
     };
-    lines.map(own).collect()
+    json_events(&text).into_iter().map(own).collect()
 }
 
 #[test]

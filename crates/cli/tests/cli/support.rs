@@ -101,6 +101,14 @@ impl Ran {
         self
     }
 
+    /// Fails unless the program wrote these words to stderr as often.
+    #[track_caller]
+    pub(crate) fn says_times(&self, words: &str, times: usize) -> &Self {
+        let found = self.err.matches(words).count();
+        assert_eq!(found, times, "{words:?}: {}", self.shown());
+        self
+    }
+
     /// Fails if the program wrote these words to stderr.
     #[track_caller]
     pub(crate) fn does_not_say(&self, words: &str) -> &Self {
@@ -122,6 +130,13 @@ impl Ran {
         self
     }
 
+    /// Fails unless the program wrote as many lines to stdout.
+    #[track_caller]
+    pub(crate) fn prints_lines(&self, count: usize) -> &Self {
+        assert_eq!(self.out.lines().count(), count, "lines: {}", self.shown());
+        self
+    }
+
     /// Fails if the program wrote to stdout.
     #[track_caller]
     pub(crate) fn prints_nothing(&self) -> &Self {
@@ -136,6 +151,26 @@ pub(crate) fn small(place: &Place, folder: &str, number: u8) -> Image {
     let image = samples::numbered(Order::Little, number).image();
     image.write_folder(&place.at(folder)).unwrap();
     image
+}
+
+/// Returns the events of the JSON lines that `convert` writes: all lines but the head.
+pub(crate) fn json_events(lines: &str) -> Vec<Value> {
+    lines.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Returns the lines of a kernel's text that describe events: neither its head nor losses.
+pub(crate) fn event_lines(text: &str) -> impl DoubleEndedIterator<Item = &str> {
+    text.lines().filter(|line| !line.starts_with('#') && !line.contains(" [LOST "))
+}
+
+/// A trace.dat file of the corpus for fuzzing.
+pub(crate) fn trace_dat(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat").join(name)
+}
+
+/// The folder of the scripts that root runs.
+pub(crate) fn hooks() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hooks").canonicalize().unwrap()
 }
 
 /// Fails unless an object has these members.

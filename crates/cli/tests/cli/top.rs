@@ -3,7 +3,7 @@
 
 use crate::child::{self, Running, run, task, wait_for};
 use crate::consume::{EVENTS, Recorder, THREADS};
-use crate::support::{Place, Ran, assert_members, ran};
+use crate::support::{Place, Ran, assert_members, json_events, ran};
 use crate::terminal::Terminal;
 use lastwords::{ChannelConfig, Session, event};
 use lastwords_testkit::text::Text as _;
@@ -124,9 +124,7 @@ fn rates_are_those_that_the_times_of_events_show() {
     };
     let lines = place.run(&["convert", "app", "--to", "json", "-o", "-"]).out;
     for event in ["test:tick", "test:tock"] {
-        let events =
-            lines.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        let times = events.filter(|json| json["event"] == event);
+        let times = json_events(&lines).into_iter().filter(|json| json["event"] == event);
         // How long before the reading the event was recorded.
         let before =
             |json: Value| (at - of_day(json["time"].as_str().expect("a time"))).rem_euclid(DAY);
@@ -404,13 +402,8 @@ fn a_session_ends_or_is_removed_while_it_is_shown() {
     assert_eq!(row(&screen, "test:a").expect("a row")[2], FIRST[0] as f64, "{screen}");
     top.keys("q");
     let left = top.end();
-    assert!(
-        left.status == Some(0)
-            && left.is_restored
-            && left.err.contains("was removed while it was shown"),
-        "{}",
-        left.err
-    );
+    left.err.has("was removed while it was shown");
+    assert!(left.status == Some(0) && left.is_restored, "{}", left.err);
 }
 
 /// Runs a program on a terminal that goes when the program has drawn, and prints whether the

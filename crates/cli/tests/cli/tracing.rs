@@ -2,7 +2,7 @@
 //! values that were cut.
 
 use crate::child::{run, task};
-use crate::support::{Place, tool};
+use crate::support::{Place, json_events, tool};
 use lastwords::Session;
 use lastwords_testkit::text::Text as _;
 use serde_json::{Map, Value, json};
@@ -49,9 +49,10 @@ fn fields(bits: u64) -> Map<String, Value> {
 /// The fields of the events of an input, as JSON.
 fn found(place: &Place, args: &[&str]) -> Vec<Map<String, Value>> {
     let lines = place.run(&[&["convert"], args, &["--to", "json", "-o", "-"]].concat()).out;
-    let events =
-        lines.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    events.filter_map(|event| event.get("fields")?.as_object().cloned()).collect()
+    json_events(&lines)
+        .iter()
+        .filter_map(|event| event.get("fields")?.as_object().cloned())
+        .collect()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! errors, and each leaves the moments before it.
 
 use crate::child::{Running, run, task, wait_for};
-use crate::support::{Place, wait_for_some, wait_until};
+use crate::support::{Place, json_events, wait_for_some, wait_until};
 use lastwords::{Session, event};
 use lastwords_testkit::text::Text as _;
 use std::time::Duration;
@@ -67,10 +67,7 @@ pub(crate) fn requests(place: &Place, input: &str) -> Vec<u64> {
         "--channel",
         "main",
     ]);
-    let of = |line: &str| {
-        serde_json::from_str::<serde_json::Value>(line).expect("JSON")["fields"]["request"].as_u64()
-    };
-    text.lines().filter_map(of).collect()
+    json_events(&text).iter().filter_map(|event| event["fields"]["request"].as_u64()).collect()
 }
 
 #[test]

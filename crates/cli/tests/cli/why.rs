@@ -3,7 +3,7 @@
 use crate::child::{Running, run_in, start as start_app, task, wait_for};
 use crate::cores::core_of;
 use crate::dying::lock;
-use crate::support::{Place, assert_members, small, tool, wait_until};
+use crate::support::{Place, assert_members, small, tool, trace_dat, wait_until};
 use crate::view::head;
 use lastwords::{Session, event};
 use lastwords_testkit::text::Text as _;
@@ -483,8 +483,7 @@ fn inputs_that_do_not_show_an_end_are_unknown() {
     let place = Place::new();
     fs::write(place.at("core"), small(&place, "session", 0).core()).unwrap();
     place.ok(&["recover", "session", "-o", "ctf"]);
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
-    fs::copy(corpus, place.at("k.dat")).unwrap();
+    fs::copy(trace_dat("small-7"), place.at("k.dat")).unwrap();
     for (input, what) in [("core", "session"), ("ctf", "trace"), ("k.dat", "trace")] {
         let report = place.json(&["why", input, "--json"]);
         let own = &report["inputs"][0];

@@ -11,7 +11,7 @@ use lastwords_testkit::put::{Order, Packed};
 use lastwords_testkit::samples;
 use lastwords_testkit::schema::{Record, Type};
 use lastwords_testkit::session::{ChannelSpec, Session};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Bytes of a page of the trace.dat file, which begin at multiples of it.
 const PAGE: usize = 4096;
@@ -151,8 +151,7 @@ fn kernel(file: PathBuf, is_top_alone: bool) -> Kernel {
 
 /// A trace.dat file.
 fn trace_dat(place: &Place, is_lossy: bool) {
-    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
-    let mut kernel = std::fs::read(kernel.join("whole-7")).unwrap();
+    let mut kernel = std::fs::read(crate::support::trace_dat("whole-7")).unwrap();
     if !is_lossy {
         kernel.chunks_mut(PAGE).for_each(without_missed);
     }
