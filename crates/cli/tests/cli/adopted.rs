@@ -1,58 +1,40 @@
 //! `record --instance` in an instance that exists, and `report` of an instance where the kernel's
 //! memory cannot be read. They need root.
 
-use crate::record::{KILLED, KILLS, TRACEFS, kills, state, told, tracing};
+use crate::record::{Instance, KILLED, KILLS, kills, state, told, tracing};
 use crate::support::{Place, Ran, ran};
 use lastwords_testkit::text::Text as _;
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An instance with settings of its own, which is removed at the end.
-struct Own(PathBuf);
-
-impl Own {
-    fn new(name: &str) -> Self {
-        let own = Self(Path::new(TRACEFS).join("instances").join(name));
-        fs::create_dir(&own.0).expect("the instance");
-        own.set("trace_clock", "boot");
-        own.set("buffer_size_kb", "512");
-        own.set("tracing_on", "0");
-        own.set("trace", "");
-        own.set("events/sched/sched_process_exit/enable", "1");
-        own
-    }
-
-    fn set(&self, file: &str, text: &str) {
-        fs::write(self.0.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
-    }
-
-    fn settings(&self) -> BTreeMap<&'static str, String> {
-        let files = [
-            "trace_clock",
-            "buffer_size_kb",
-            "set_event",
-            "tracing_on",
-            "current_tracer",
-            "options/overwrite",
-            "events/syscalls/sys_enter_kill/filter",
-        ];
-        files.map(|file| (file, fs::read_to_string(self.0.join(file)).expect(file))).into()
-    }
+/// An instance with settings of its own.
+fn own(name: &str) -> Instance {
+    let own = Instance::new(name);
+    own.set("trace_clock", "boot");
+    own.set("buffer_size_kb", "512");
+    own.set("tracing_on", "0");
+    own.set("trace", "");
+    own.set("events/sched/sched_process_exit/enable", "1");
+    own
 }
 
-impl Drop for Own {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
+fn settings(own: &Instance) -> Vec<String> {
+    let files = [
+        "trace_clock",
+        "buffer_size_kb",
+        "set_event",
+        "tracing_on",
+        "current_tracer",
+        "options/overwrite",
+        "events/syscalls/sys_enter_kill/filter",
+    ];
+    files.iter().map(|file| format!("{file}: {}", own.get(file))).collect()
 }
 
 #[test]
 fn an_instance_that_exists_is_used_and_left_as_it_was() {
-    let Some((_alone, place)) = tracing() else { return };
-    let own = Own::new("lastwords_own");
-    let (before, machine) = (own.settings(), state());
+    let Some(place) = tracing() else { return };
+    let own = own("lastwords_own");
+    let (before, machine) = (settings(&own), state());
     let new =
         ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-p", "nop", "--discard", "-C", "mono"];
     for (how, output) in
@@ -77,7 +59,7 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
         let text = place.ok(&["report", file.to_str().unwrap()]);
         assert!(text.contains("sched_process_exit: "), "what was enabled before is recorded, too");
         assert_eq!(told(&done), text.lines().filter(|line| !line.starts_with('#')).count());
-        assert_eq!((own.settings(), state()), (before.clone(), machine.clone()), "{output}");
+        assert_eq!((settings(&own), state()), (before.clone(), machine.clone()), "{output}");
     }
     // Without events of the command line, those of the instance are recorded.
     let done = place.run(&["record", "--instance", "lastwords_own", "-o", "own.dat", "--", "true"]);
@@ -96,7 +78,7 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
         ])
         .has_status(1)
         .says("triggers need an instance");
-    assert_eq!(own.settings(), before);
+    assert_eq!(settings(&own), before);
 }
 
 /// Runs the program where nobody can read the kernel's memory. A kernel may have no file of it at
@@ -125,12 +107,12 @@ fn unnamed(text: &str) -> Vec<&str> {
 
 #[test]
 fn an_instance_is_read_from_its_files_where_the_kernels_memory_cannot_be() {
-    let Some((_alone, place)) = tracing() else { return };
-    let own = Own::new("lastwords_text");
+    let Some(place) = tracing() else { return };
+    let own = own("lastwords_text");
     own.set("tracing_on", "1");
     own.set("trace_marker", "one mark");
     own.set("tracing_on", "0");
-    let read = || fs::read_to_string(own.0.join("trace")).expect("readable");
+    let read = || own.get("trace");
     let text = read();
     text.has("tracing_mark_write: one mark");
     for word in [own.0.to_str().unwrap(), "instances/lastwords_text"] {

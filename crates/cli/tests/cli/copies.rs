@@ -61,7 +61,7 @@ fn logs(place: &Place, begin: &str) -> String {
 
 #[test]
 fn a_stream_is_not_copied_in_user_space() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let list =
         "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,mmap";
     // With -ff, each thread has a file.
@@ -111,7 +111,7 @@ fn a_stream_is_not_copied_in_user_space() {
 /// The kernel finds no memory for every third read of a ring.
 #[test]
 fn reads_that_find_no_memory_are_made_again() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let raw = |cpu| format!("-P{TRACEFS}/instances/lastwords_test/per_cpu/cpu{cpu}/trace_pipe_raw");
     let paths: Vec<String> =
         (0..std::thread::available_parallelism().unwrap().get()).map(raw).collect();
@@ -129,7 +129,7 @@ fn reads_that_find_no_memory_are_made_again() {
 
 #[test]
 fn a_stream_is_not_copied_in_user_space_at_either_end() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,sendto,sendmsg,recvfrom,recvmsg";
     let strace = |log: &str| {
         let mut strace = Command::new("strace");

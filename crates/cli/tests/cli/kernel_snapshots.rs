@@ -21,7 +21,7 @@ fn now() -> u64 {
 
 #[test]
 fn the_events_of_the_window_are_shown_and_all_with_whole() {
-    let Some((_alone, place)) = record::tracing() else { return };
+    let Some(place) = record::tracing() else { return };
     let args = ["--size", "8M", "--instance", "lastwords_test", "-o", "k.dat"];
     let mut recorder = record::start(&place, &[&KILL[..], &args].concat());
     wait_for_instance("lastwords_test");

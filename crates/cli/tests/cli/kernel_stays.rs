@@ -2,9 +2,8 @@
 //! the kernel's own text, trace-cmd, and the state of the machine's tracing before. They need root.
 
 use crate::child::Running;
-use crate::record::{self, KILLED, KILLS, TRACEFS, names, state, tracing};
+use crate::record::{self, KILLED, KILLS, TRACEFS, names, tracing};
 use crate::support::{Place, Ran, tool};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -35,17 +34,9 @@ fn events(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains("sys_kill(")).collect()
 }
 
-/// Checks that nothing is left.
-fn check(place: &Place, before: &BTreeMap<&'static str, String>, what: &str) {
-    assert_eq!(&state(), before, "after {what}");
-    let left = names(&place.sessions());
-    assert!(left.iter().all(|name| !name.starts_with(".record")), "{left:?} after {what}");
-}
-
 #[test]
 fn what_is_shown_is_extracted() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     begin(&place, &["-B", MORE, "-e", "sched:sched_process_exit"]).has_status(0).says(OWN);
     kills();
     kernel(&place, &["stop"]).has_status(0);
@@ -78,7 +69,7 @@ fn what_is_shown_is_extracted() {
     let again = kernel(&place, &["extract", "-o", "kept.dat", "--force"]);
     again.has_status(0).says("20000 events").says("switched off");
     kernel(&place, &["reset"]).has_status(0);
-    check(&place, &before, "reset");
+    place.is_restored("reset");
     kernel(&place, &["reset"]).has_status(0).says("nothing to reset");
     kernel(&place, &["stop"]).has_status(1).says("kernel start");
     let files = names(place.path());
@@ -87,8 +78,7 @@ fn what_is_shown_is_extracted() {
 
 #[test]
 fn a_second_start_is_refused_and_reset_restores_all() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let shared = ["-O", "sym-addr", "--eprobe", "stays syscalls/sys_enter_kill pid=$pid"];
     let started = begin(&place, &shared);
     if started.status != 0 {
@@ -101,7 +91,7 @@ fn a_second_start_is_refused_and_reset_restores_all() {
     assert!(instance(OWN).exists());
     kernel(&place, &["reset", "other"]).has_status(1).says(OWN);
     kernel(&place, &["reset", OWN]).has_status(0).prints(OWN);
-    check(&place, &before, "a second start");
+    place.is_restored("a second start");
     // Settings of an instance that exists are restored.
     fs::create_dir(instance(OWN)).unwrap();
     fs::write(instance(OWN).join("trace_clock"), "boot").unwrap();
@@ -113,25 +103,23 @@ fn a_second_start_is_refused_and_reset_restores_all() {
     assert_eq!(clock(), boot);
     assert_eq!(fs::read_to_string(instance(OWN).join("set_event")).unwrap(), "");
     fs::remove_dir(instance(OWN)).unwrap();
-    check(&place, &before, "an instance that existed");
+    place.is_restored("an instance that existed");
 }
 
 #[test]
 fn an_instance_that_somebody_removed_is_no_obstacle() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     begin(&place, &["-O", "sym-addr"]).has_status(0);
     fs::remove_dir(instance(OWN)).unwrap();
     kernel(&place, &["show"]).has_status(1).says("somebody has removed it");
     kernel(&place, &["extract"]).has_status(1).says("kernel reset");
     kernel(&place, &["reset"]).has_status(0);
-    check(&place, &before, "an instance that was removed");
+    place.is_restored("an instance that was removed");
 }
 
 #[test]
 fn a_start_that_is_killed_leaves_what_reset_removes() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     for delay in 0..16 {
         let mut command = place.command();
         command.args(["kernel", "start", "--instance", OWN]).args(EVENTS).args(["-O", "sym-addr"]);
@@ -146,14 +134,13 @@ fn a_start_that_is_killed_leaves_what_reset_removes() {
             place.run(&["restore"]).has_status(0);
         }
         kernel(&place, &["reset"]).has_status(0);
-        check(&place, &before, "a start that was killed");
+        place.is_restored("a start that was killed");
     }
 }
 
 #[test]
 fn events_are_shown_as_they_come() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     begin(&place, &[]).has_status(0);
     kills();
     let mut command = place.command();
@@ -169,5 +156,5 @@ fn events_are_shown_as_they_come() {
     kernel(&place, &["extract", "-o", "rest.dat"]).has_status(0).says("another reader");
     running.kill();
     kernel(&place, &["reset"]).has_status(0);
-    check(&place, &before, "show --live");
+    place.is_restored("show --live");
 }

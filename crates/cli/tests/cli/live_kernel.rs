@@ -2,7 +2,7 @@
 //! together with a session.
 
 use crate::child::{Running, TASK};
-use crate::record::{KILLED, KILLS, TRACEFS, kills, start, state, tracing};
+use crate::record::{Instance, KILLED, KILLS, TRACEFS, kills, start, tracing};
 use crate::support::{Place, ran, tool, wait_until};
 use lastwords_testkit::text::Text as _;
 use rustix::process::Signal;
@@ -12,8 +12,7 @@ use std::process::Command;
 
 #[test]
 fn a_trigger_ends_a_recording() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let args = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-R", "traceoff if pid == 1000007"];
     let mut recorder = start(&place, &[&args[..], &["--instance", "lastwords_test"]].concat());
     let trigger =
@@ -24,7 +23,7 @@ fn a_trigger_ends_a_recording() {
     tool("bash", &["-c", KILLS]);
     recorder.wait().has_status(0).says("a trigger has switched the tracing off");
     assert_eq!(kills(&place.at("trace.dat")), (0..8).collect::<Vec<_>>());
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
     for (more, why) in [
         (&["-e", "sched", "-R", "!traceoff"][..], "no trigger to remove"),
         (
@@ -34,33 +33,18 @@ fn a_trigger_ends_a_recording() {
     ] {
         let ran = place.run(&[&["record", "--force"], more, &["--", "true"]].concat());
         ran.has_status(1).says(why);
-        assert_eq!(state(), before, "{why}");
+        place.is_restored(why);
     }
     let ran = place.run(&["record", "-R", "traceoff", "-e", "sched"]);
     ran.has_status(2).says("has no --event before it");
 }
 
-/// An instance of the test's own, which is removed at the end.
-struct Instance(PathBuf);
-
-impl Instance {
-    fn new(clock: &str) -> Self {
-        let instance = Self(Path::new(TRACEFS).join("instances/lastwords_test"));
-        fs::create_dir(&instance.0).expect("an instance");
-        instance.set("trace_clock", clock);
-        instance.set("events/syscalls/sys_enter_kill/enable", "1");
-        instance
-    }
-
-    fn set(&self, file: &str, text: &str) {
-        fs::write(self.0.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
+/// An instance with calls of `kill`.
+fn instance(clock: &str) -> Instance {
+    let instance = Instance::new("lastwords_test");
+    instance.set("trace_clock", clock);
+    instance.set("events/syscalls/sys_enter_kill/enable", "1");
+    instance
 }
 
 /// Leaves the session `turns`, whose events stand around calls of `kill`.
@@ -108,9 +92,8 @@ fn targets(text: &str) -> Vec<u64> {
 
 #[test]
 fn an_instance_is_followed_alone_and_with_a_session() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
-    let instance = Instance::new("mono");
+    let Some(place) = tracing() else { return };
+    let instance = instance("mono");
     record_turns(&place);
     let is_done = |text: &str| targets(text).contains(&1_019_999);
     let run = || _ = tool("bash", &["-c", KILLS]);
@@ -142,13 +125,13 @@ fn an_instance_is_followed_alone_and_with_a_session() {
         targets(&text).into_iter().filter(|pid| (1_000_000..=2_000_000).contains(pid)).count();
     assert!(here + lost >= 20_002, "{here} and {lost}: {said}");
     drop(instance);
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
 }
 
 #[test]
 fn a_clock_that_nothing_relates_is_refused_beside_a_session() {
-    let Some((_alone, place)) = tracing() else { return };
-    let _instance = Instance::new("local");
+    let Some(place) = tracing() else { return };
+    let _instance = instance("local");
     record_turns(&place);
     place.run(&["report", "--follow", "turns", "lastwords_test"]).has_status(1).says("echo mono >");
 }

@@ -37,7 +37,7 @@ fn is_stopped(instance: &Path) -> bool {
 
 #[test]
 fn errors_of_applications_and_of_the_kernel_leave_their_moments() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let mut child = triggers::start(&place);
     place.ok(&["trigger", "add", "shop:failed", "--before", "100s"]);
     let instance = |name: &str| format!("lastwords_test_{name}");

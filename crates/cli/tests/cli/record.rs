@@ -17,22 +17,53 @@ use std::time::{Duration, Instant};
 
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// Waits for other tests of tracing on this machine: instances and probes of one are not part of
-/// the state that another compares. The lock is held until the file is closed.
-fn alone() -> fs::File {
-    let file = fs::File::create(std::env::temp_dir().join("lastwords-tests-of-tracing.lock"))
-        .expect("a file for the lock");
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("the lock");
-    file
+/// The machine's tracing for one test at a time, with a place for the test. It is an error if a
+/// test changes other settings of tracing than it restores.
+pub(crate) struct Alone {
+    place: Place,
+    /// The state before the test.
+    pub(crate) before: BTreeMap<&'static str, String>,
+    /// Instances and probes of other tests are not part of the state. The lock is held until the
+    /// file is closed.
+    _lock: fs::File,
+}
+
+impl std::ops::Deref for Alone {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl Alone {
+    /// Fails unless tracing is as it was before the test, without a recorder's journal.
+    #[track_caller]
+    pub(crate) fn is_restored(&self, after: &str) {
+        assert_eq!(state(), self.before, "after {after}");
+        let left = names(&self.sessions());
+        assert!(left.iter().all(|name| !name.starts_with(".record")), "{left:?} after {after}");
+    }
+
+    /// The same, and fails if the place has other files than `trace.dat`.
+    #[track_caller]
+    pub(crate) fn has_only_its_file(&self, after: &str) {
+        self.is_restored(after);
+        let files = names(self.path());
+        let is_known = |name: &String| name == "sessions" || name == "trace.dat";
+        assert!(files.iter().all(is_known), "{files:?} after {after}");
+    }
 }
 
 /// Returns none where the tests cannot run, and says so.
-pub(crate) fn tracing() -> Option<(fs::File, Place)> {
+pub(crate) fn tracing() -> Option<Alone> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("only root can record with the kernel's tracer");
         return None;
     }
-    let alone = alone();
+    let lock = fs::File::create(std::env::temp_dir().join("lastwords-tests-of-tracing.lock"))
+        .expect("a file for the lock");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("the lock");
     let is_mounted = || Path::new(TRACEFS).join("events").is_dir();
     if !is_mounted() {
         let done = Command::new("mount")
@@ -48,7 +79,32 @@ pub(crate) fn tracing() -> Option<(fs::File, Place)> {
             return None;
         }
     }
-    Some((alone, Place::new()))
+    Some(Alone { place: Place::new(), before: state(), _lock: lock })
+}
+
+/// An instance of a test's own, which is removed at the end.
+pub(crate) struct Instance(pub(crate) PathBuf);
+
+impl Instance {
+    pub(crate) fn new(name: &str) -> Self {
+        let instance = Self(Path::new(TRACEFS).join("instances").join(name));
+        fs::create_dir(&instance.0).expect("an instance");
+        instance
+    }
+
+    pub(crate) fn set(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+
+    pub(crate) fn get(&self, file: &str) -> String {
+        fs::read_to_string(self.0.join(file)).expect(file)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
 }
 
 /// The state of the machine's tracing, by file.
@@ -128,7 +184,7 @@ pub(crate) fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
 
 #[test]
 fn events_are_those_of_trace_cmd() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let rules = [
         "-e",
         "syscalls:*",
@@ -216,7 +272,7 @@ pub(crate) fn kills(file: &Path) -> Vec<u64> {
 
 #[test]
 fn every_event_is_saved_or_told() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let file = place.at("k.dat");
     // On one CPU, so that the newest events and the oldest are those of one ring.
     let script =
@@ -325,21 +381,10 @@ fn probe() -> String {
 
 #[test]
 fn the_machine_is_left_as_it_was_found() {
-    let Some((_alone, place)) = tracing() else { return };
-    let (before, probe) = (state(), probe());
+    let Some(place) = tracing() else { return };
+    let probe = probe();
     let with_probe = ["-e", "sched", "--uprobe", &probe, "--force"];
-    let check = |what: &str| {
-        assert_eq!(state(), before, "after {what}");
-        assert!(
-            names(&place.sessions()).iter().all(|name| !name.starts_with(".record")),
-            "a journal is left after {what}"
-        );
-        let files = names(place.path());
-        assert!(
-            files.iter().all(|name| name == "sessions" || name == "trace.dat"),
-            "{files:?} after {what}"
-        );
-    };
+    let check = |what: &str| place.has_only_its_file(what);
     record(&place, &[&with_probe[..], &["--", "sh", "-c", "exit 7"]].concat()).has_status(7);
     assert!(by_trace_cmd(&place.at("trace.dat")).iter().any(|(_, line)| line.contains("started:")));
     check("a command that fails");
@@ -386,15 +431,18 @@ fn the_machine_is_left_as_it_was_found() {
 
 #[test]
 fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
-    let Some((_alone, place)) = tracing() else { return };
-    let (before, probe) = (state(), probe());
+    let Some(place) = tracing() else { return };
+    let probe = probe();
     for how in [&[][..], &["--stream"]] {
         let args =
             ["-e", "syscalls:sys_enter_kill", "--uprobe", &probe, "--instance", "lastwords_test"];
         let mut child = start(&place, &[&args[..], how].concat());
         let instance = wait_for_instance("lastwords_test");
         let at_work = state();
-        assert!(at_work != before && at_work["dynamic_events"].contains("/started"), "{at_work:?}");
+        assert!(
+            at_work != place.before && at_work["dynamic_events"].contains("/started"),
+            "{at_work:?}"
+        );
         tool("bash", &["-c", KILLS]);
         if !how.is_empty() {
             wait_until("events are streamed", || {
@@ -414,7 +462,7 @@ fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
         {
             assert!(restored.out.contains(what), "{what} is not in {}", restored.out);
         }
-        assert_eq!(state(), before);
+        place.is_restored("a recording");
         assert_eq!(kills(&place.at("trace.dat")), (0..20_000).collect::<Vec<_>>(), "{how:?}");
         assert_eq!(names(place.path()), ["sessions", "trace.dat"]);
         // The second time.
@@ -450,7 +498,7 @@ fn child_takes_turns_with_the_kernel() {
 
 #[test]
 fn applications_and_the_kernel_stand_in_one_timeline() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let this = std::env::current_exe().unwrap();
     let mut command = place.command();
     command

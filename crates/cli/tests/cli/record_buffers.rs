@@ -1,7 +1,7 @@
 //! `record -B`: several instances in one recording, as trace-cmd reads them. They need root.
 
 use crate::record::{
-    KILLED, KILLS, TRACEFS, names, record, start, state, told, tracing, wait_for_instance,
+    KILLED, KILLS, TRACEFS, record, start, state, told, tracing, wait_for_instance,
 };
 use crate::support::{Place, tool};
 use rustix::process::Signal;
@@ -50,19 +50,9 @@ fn by_instance(place: &Place, file: &str) -> BTreeMap<(String, String), usize> {
     counts
 }
 
-fn check(place: &Place, before: &BTreeMap<&'static str, String>, what: &str) {
-    assert_eq!(&state(), before, "after {what}");
-    let left = names(&place.sessions());
-    assert!(left.iter().all(|name| !name.starts_with(".record")), "{left:?} after {what}");
-    let files = names(place.path());
-    let is_known = |name: &String| name == "sessions" || name == "trace.dat";
-    assert!(files.iter().all(is_known), "{files:?} after {what}");
-}
-
 #[test]
 fn several_instances_are_in_one_file() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     for how in [&[][..], &["--stream"]] {
         let done = record(&place, &[how, RULES, &["--", "bash", "-c", KILLS]].concat());
         done.has_status(0).says("nothing lost");
@@ -86,20 +76,21 @@ fn several_instances_are_in_one_file() {
             let text = place.ok(&["report", "trace.dat", "--instance", name]);
             assert_eq!(text.lines().filter(|line| line.contains(event)).count(), count);
         }
-        check(&place, &before, "a recording");
+        place.has_only_its_file("a recording");
         assert!(told(&done) < 1000, "the main instance has its own events alone");
     }
 }
 
 #[test]
 fn several_instances_are_left_as_they_were() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(mut place) = tracing() else { return };
     // One of them exists.
     let own = Path::new(TRACEFS).join("instances").join(TWO);
     fs::create_dir(&own).unwrap();
     let files = ["trace_clock", "set_event", "tracing_on", "options/sym-addr"];
     let settings = || files.map(|file| fs::read_to_string(own.join(file)).unwrap());
-    let (before, settings_before) = (state(), settings());
+    place.before = state();
+    let settings_before = settings();
     let ended = || -> Vec<String> {
         let mut done = Vec::new();
         for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
@@ -117,7 +108,7 @@ fn several_instances_are_left_as_they_were() {
             }
             let found = by_instance(&place, "trace.dat");
             done.push(format!("{:?}", found.get(&(ONE.to_owned(), "sys_enter_kill".to_owned()))));
-            check(&place, &before, "a signal");
+            place.has_only_its_file("a signal");
             done.push(format!("{}", settings() == settings_before));
         }
         for (more, why) in [
@@ -135,7 +126,7 @@ fn several_instances_are_left_as_they_were() {
             (&["-B", "lastwords_test"], "it is named twice"),
         ] {
             record(&place, &[RULES, more, &["--", "true"]].concat()).has_status(1).says(why);
-            check(&place, &before, why);
+            place.has_only_its_file(why);
             done.push(format!("{}", settings() == settings_before));
         }
         done

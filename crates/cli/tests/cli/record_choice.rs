@@ -4,8 +4,7 @@
 //! files of the function tracer. They need root.
 
 use crate::record::{
-    KILLED, KILLS, TRACEFS, by_trace_cmd, names, record, start, state, told, tracing,
-    wait_for_instance,
+    KILLED, KILLS, TRACEFS, by_trace_cmd, names, record, start, told, tracing, wait_for_instance,
 };
 use crate::support::{ran, tool};
 use lastwords_testkit::text::Text as _;
@@ -43,8 +42,7 @@ fn settings(out: &str) -> String {
 
 #[test]
 fn settings_are_those_of_trace_cmd() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let own = std::process::id().to_string();
     let events = ["-e", "syscalls:sys_enter_kill", "-e", "sched:sched_process_exit"];
     let same = |choice: &'static [&'static str]| (choice.to_vec(), choice.to_vec());
@@ -79,7 +77,7 @@ fn settings_are_those_of_trace_cmd() {
         let theirs = run(&path, command, &of_trace_cmd, &["-o", "theirs.dat"]);
         let _ = fs::remove_dir(path);
         assert_eq!(ours, theirs, "{choice:?}");
-        assert_eq!(state(), before, "{choice:?}");
+        place.is_restored(&format!("{choice:?}"));
     }
 }
 
@@ -89,8 +87,7 @@ const FAMILY: &str =
 
 #[test]
 fn only_chosen_processes_are_recorded() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     for (how, is_family) in [(&["-F"][..], false), (&["-F", "-c"], true)] {
         let args = ["--force", "-e", "syscalls:sys_enter_kill", "-e", "sched:sched_process_exec"];
         let done = record(&place, &[&args, how, &["--", "sh", "-c", FAMILY]].concat());
@@ -107,14 +104,13 @@ fn only_chosen_processes_are_recorded() {
             assert_eq!(found, if is_family { (1, 1) } else { (0, 0) }, "{how:?}");
         }
         assert!(events.iter().all(|(pid, _)| pids.contains(pid)), "{events:?}");
-        assert_eq!(state(), before);
+        place.is_restored("a recording");
     }
 }
 
 #[test]
 fn a_process_that_runs_is_recorded_alone() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let mut shell = Command::new("bash").stdin(Stdio::piped()).spawn().unwrap();
     let pid = shell.id();
     let args = ["-e", "syscalls:sys_enter_kill", "-P", &pid.to_string(), "--instance", NAME];
@@ -126,12 +122,12 @@ fn a_process_that_runs_is_recorded_alone() {
     recorder.end(Signal::INT).has_status(0);
     let events = by_trace_cmd(&place.at("trace.dat"));
     assert_eq!(events.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), [pid], "{events:?}");
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
 }
 
 #[test]
 fn one_cpu_and_stacks_are_recorded() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let args = ["-e", "sched:sched_switch", "-M", "1", "-T", "--", "sh", "-c", "sleep 0.1; true"];
     record(&place, &args).has_status(0);
     let events = by_trace_cmd(&place.at("trace.dat"));
@@ -148,17 +144,12 @@ const SHARED: &[&str] = &["--force", "-e", "sched", "-O", "func_stack_trace", "-
 
 #[test]
 fn what_all_instances_share_is_restored() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     if !Path::new(TRACEFS).join("options/func_stack_trace").exists() {
         eprintln!("this kernel has no tracer of functions");
         return;
     }
-    let check = |what: &str| {
-        assert_eq!(state(), before, "after {what}");
-        let left = names(&place.sessions());
-        assert!(left.iter().all(|name| !name.starts_with(".record")), "{left:?} after {what}");
-    };
+    let check = |what: &str| place.is_restored(what);
     record(&place, &[SHARED, &["--", "true"]].concat()).has_status(0);
     check("a command");
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -178,8 +169,7 @@ fn what_all_instances_share_is_restored() {
 
 #[test]
 fn an_error_leaves_nothing_behind() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let own = std::process::id().to_string();
     for (args, why) in [
         (&["-e", "sched", "-O", "no-such"][..], "-O no-such: this kernel has the options"),
@@ -198,10 +188,8 @@ fn an_error_leaves_nothing_behind() {
         (&["-p", "function", "-n", "no_such_function"], "-n no_such_function: "),
     ] {
         record(&place, &[args, &["--", "true"]].concat()).has_status(1).says(why);
-        assert_eq!(state(), before, "{args:?}");
+        place.is_restored(why);
         assert_eq!(names(place.path()), ["sessions"], "{args:?}");
-        let left = names(&place.sessions());
-        assert!(left.iter().all(|name| !name.starts_with(".record")), "{left:?}");
     }
     for args in [&["-e", "sched", "-F"][..], &["-e", "sched", "-P", "x"], &["-P", "0"]] {
         assert_eq!(record(&place, args).status, 2, "{args:?}");
@@ -210,12 +198,12 @@ fn an_error_leaves_nothing_behind() {
     record(&place, &["-e", "sched", "-F", "--", "/no/such/program"])
         .has_status(127)
         .says("/no/such/program: cannot be run");
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
 }
 
 #[test]
 fn an_instance_that_exists_keeps_its_choices() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let path = instance("lastwords_own");
     fs::create_dir(&path).unwrap();
     let settings = [
@@ -241,7 +229,7 @@ fn an_instance_that_exists_keeps_its_choices() {
 
 #[test]
 fn a_recording_of_too_much_says_how_to_record_less() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let args = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "--size", "16K", "--", "bash", "-c"];
     record(&place, &[&args[..], &[KILLS]].concat())
         .has_status(0)

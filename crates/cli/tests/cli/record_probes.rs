@@ -1,7 +1,7 @@
 //! Probes of `record` by names: functions and static probes of programs, and events that are made of
 //! others. They need root.
 
-use crate::record::{by_trace_cmd, record, state, tracing};
+use crate::record::{by_trace_cmd, record, tracing};
 use crate::support::{Place, tool};
 use lastwords_testkit::text::Text as _;
 use std::path::Path;
@@ -28,18 +28,17 @@ fn count(place: &Place, option: [&str; 2], event: &str, program: &str) -> usize 
 
 #[test]
 fn functions_and_static_probes_are_found_by_name() {
-    let Some((_alone, place)) = tracing() else { return };
+    let Some(place) = tracing() else { return };
     let (Some(libc), Some(python)) = (loaded("/libc.so"), loaded("python")) else {
         eprintln!("python3 is needed");
         return;
     };
-    let before = state();
     let calls = |n: u32| format!("import os\nfor i in range({n}): os.getpgid(0)");
     let probe = format!("p:called {libc}:getpgid pid=%di:s32");
     assert_eq!(count(&place, ["--uprobe", &probe], "called", &calls(7)), 7);
     let probe = format!("r:returned {libc}:getpgid pgid=$retval:s32");
     assert_eq!(count(&place, ["--uprobe", &probe], "returned", &calls(9)), 9);
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
     // Python asks by a semaphore whether the probe is used.
     let notes = tool("readelf", &["-n", &python]).out;
     if notes.contains("Name: gc__start") {
@@ -49,7 +48,7 @@ fn functions_and_static_probes_are_found_by_name() {
         let of = |n| count(&place, ["--uprobe", &probe], "collects", &collects(n));
         let (few, many) = (of(3), of(10));
         assert_eq!((many - few, few >= 3), (7, true));
-        assert_eq!(state(), before);
+        place.is_restored("a recording");
     }
     for (probe, why) in [
         (format!("p:x {libc}:no_such_function"), "it has no function no_such_function"),
@@ -66,14 +65,13 @@ fn functions_and_static_probes_are_found_by_name() {
             .has_status(1)
             .says("--uprobe")
             .says(why);
-        assert_eq!(state(), before, "{probe}");
+        place.is_restored(&probe);
     }
 }
 
 #[test]
 fn an_event_is_made_of_another() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let help = std::fs::read_to_string(Path::new(crate::record::TRACEFS).join("README")).unwrap();
     for (option, letter, probe) in [
         ("--fprobe", "f", "x vfs_read"),
@@ -87,7 +85,7 @@ fn an_event_is_made_of_another() {
             .has_status(1)
             .says(&format!("{option}: Linux "))
             .says("they need");
-        assert_eq!(state(), before);
+        place.is_restored("a recording");
     }
     if !help.contains("\te[:[") {
         return;
@@ -102,6 +100,6 @@ fn an_event_is_made_of_another() {
         let own: Vec<_> = events.iter().filter(|(of, _)| of.to_string() == pid).collect();
         assert_eq!(own.len(), 1, "{events:?}");
         own[0].1.has("killed:").has(&format!("number={pid}"));
-        assert_eq!(state(), before);
+        place.is_restored("a recording");
     }
 }

@@ -5,9 +5,7 @@
 //! nothing.
 
 use crate::child::Running;
-use crate::record::{
-    self, KILLED, KILLS, by_trace_cmd, kills, names, state, told, wait_for_instance,
-};
+use crate::record::{self, KILLED, KILLS, by_trace_cmd, kills, names, told, wait_for_instance};
 use crate::support::{Place, assert_members, ran, tool, wait_until};
 use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal};
@@ -96,8 +94,7 @@ fn by_cpu(events: Vec<(u32, String)>) -> BTreeMap<String, Vec<(u32, String)>> {
 
 #[test]
 fn what_arrives_is_what_a_file_of_the_same_run_has() {
-    let Some((_alone, place)) = record::tracing() else { return };
-    let before = state();
+    let Some(place) = record::tracing() else { return };
     let mut receiver = Receiver::at(&place);
     let events = ["-e", "syscalls:sys_enter_kill", "-f", KILLED, "-e", "sched:sched_process_ex*"];
     let mut command = place.command();
@@ -136,12 +133,12 @@ fn what_arrives_is_what_a_file_of_the_same_run_has() {
         20_000
     );
     assert_eq!(receiver.end(Signal::INT), Some(0));
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
 }
 
 #[test]
 fn three_recorders_send_at_once() {
-    let Some((_alone, place)) = record::tracing() else { return };
+    let Some(place) = record::tracing() else { return };
     let mut receiver = Receiver::at(&place);
     let recorders: Vec<_> = (1..=3u32)
         .map(|number| {
@@ -233,8 +230,7 @@ fn both_at_work(place: &Place) -> (Receiver, record::Recorder<'_>) {
 
 #[test]
 fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
-    let Some((_alone, place)) = record::tracing() else { return };
-    let before = state();
+    let Some(place) = record::tracing() else { return };
     let (mut receiver, mut recorder) = both_at_work(&place);
     let to = receiver.address.clone();
     assert_eq!(recorder.end(Signal::KILL).status, -1);
@@ -250,7 +246,7 @@ fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
     let sent =
         format!("{} more events were taken from the ring before, and sent to {to}", arrived.len());
     restored.says(&sent);
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
     let rest = names(place.path())
         .into_iter()
         .find(|name| name.ends_with(".dat"))
@@ -261,14 +257,13 @@ fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
 
 #[test]
 fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost() {
-    let Some((_alone, place)) = record::tracing() else { return };
-    let before = state();
+    let Some(place) = record::tracing() else { return };
     let (mut receiver, mut recorder) = both_at_work(&place);
     let to = receiver.address.clone();
     receiver.end(Signal::KILL);
     let ended = recorder.wait();
     ended.has_status(1).says(&to).says("keeps what arrived");
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
     let rest = names(place.path())
         .into_iter()
         .find(|name| name.ends_with(".dat"))
@@ -286,12 +281,12 @@ fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost
         .run(&[&["record", "-o", &to][..], &KILL, &["--", "true"]].concat())
         .has_status(1)
         .says("lastwords receive --listen");
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
 }
 
 #[test]
 fn a_slow_receiver_makes_the_rings_lose_and_both_ends_tell_it() {
-    let Some((_alone, place)) = record::tracing() else { return };
+    let Some(place) = record::tracing() else { return };
     let mut receiver = Receiver::at(&place);
     let to = receiver.address.clone();
     let args = ["-e", "raw_syscalls", "--size", "256K", "--instance", "lastwords_test", "-o", &to];
@@ -329,8 +324,7 @@ fn a_slow_receiver_makes_the_rings_lose_and_both_ends_tell_it() {
 
 #[test]
 fn a_full_disk_is_told_to_both_ends_and_what_arrived_is_saved_later() {
-    let Some((_alone, place)) = record::tracing() else { return };
-    let before = state();
+    let Some(place) = record::tracing() else { return };
     // The disk is there for the receiver alone, and gone with it.
     fs::create_dir(place.at("in")).unwrap();
     let disk = r#"mount -t tmpfs -o size=3M,mode=700 none in && exec "$0" "$@""#;
@@ -346,7 +340,7 @@ fn a_full_disk_is_told_to_both_ends_and_what_arrived_is_saved_later() {
         tool("dd", &["if=/dev/zero", "of=/dev/null", "bs=1", "count=20000"]);
     }
     recorder.wait().has_status(1).says("No space left on device");
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
     let failed = receiver.next("failed");
     assert!(failed["why"].as_str().unwrap().contains("what arrived is kept there"), "{failed}");
     let inside = |words: &[&str]| {
@@ -398,8 +392,7 @@ fn as_nobody(place: &Place, program: &Path) -> Command {
 
 #[test]
 fn another_user_gives_nothing_and_gets_nothing() {
-    let Some((_alone, place)) = record::tracing() else { return };
-    let before = state();
+    let Some(place) = record::tracing() else { return };
     let open = |name: &str, mode: u32| {
         fs::set_permissions(place.at(name), fs::Permissions::from_mode(mode)).unwrap()
     };
@@ -445,7 +438,7 @@ fn another_user_gives_nothing_and_gets_nothing() {
     receiver.next("refused")["why"].as_str().unwrap().has("user 65534");
     assert_eq!(receiver.end(Signal::INT), Some(0));
     assert!(!socket.exists());
-    assert_eq!(state(), before);
+    place.is_restored("a recording");
 }
 
 /// Calls `kill` with the numbers from 1000000 + `begin` on.
@@ -457,7 +450,7 @@ pub(crate) fn numbered(begin: u32, count: u32) -> String {
 /// A sub-buffer that is not full is sent each second.
 #[test]
 fn few_events_outlive_the_sender() {
-    let Some((_alone, place)) = record::tracing() else { return };
+    let Some(place) = record::tracing() else { return };
     let mut receiver = Receiver::at(&place);
     let to = receiver.address.clone();
     let mut recorder =
@@ -477,7 +470,7 @@ fn few_events_outlive_the_sender() {
 /// is at the receiver once, or still in the ring, or was on its way and is counted.
 #[test]
 fn flushes_send_each_event_once() {
-    let Some((_alone, place)) = record::tracing() else { return };
+    let Some(place) = record::tracing() else { return };
     let mut receiver = Receiver::at(&place);
     let to = receiver.address.clone();
     let args = [&KILL[..], &["--flush", "3ms", "--instance", "lastwords_test", "-o", &to]].concat();

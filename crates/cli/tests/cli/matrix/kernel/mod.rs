@@ -153,7 +153,7 @@ pub(super) fn judge(
                 found.extend(babeltrace::events_by_clock(folder)?.into_iter().map(of_ctf));
             }
             let raw = raw.into_iter().map(without_instance).collect();
-            same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+            same_raw(kernel, raw, found)?;
             Ok(BABELTRACE)
         }
         "json" => judge_json(kernel, raw, text, &outputs[0]),
@@ -182,7 +182,7 @@ pub(super) fn judge(
             for output in outputs {
                 found.extend(of_perfetto(&std::fs::read(output).map_err(|e| e.to_string())?));
             }
-            same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+            same_raw(kernel, raw, found)?;
             Ok(PROTOBUF)
         }
     }
@@ -199,7 +199,7 @@ pub(super) fn judge_events(
     raw.retain(|event| event.instance == instance);
     let raw = raw.into_iter().map(without_instance).collect();
     let found = events.into_iter().map(of_ctf).collect();
-    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))
+    same_raw(kernel, raw, found)
 }
 
 /// A row of the table of events.
@@ -217,11 +217,7 @@ pub(super) struct Row {
 /// Judges the rows of all instances, or of the top level.
 pub(super) fn judge_rows(kernel: &Kernel, rows: Vec<Row>) -> Result<(), String> {
     let raw = chosen(kernel, &["-R"], "convert", "json")?;
-    // Dates differ from readings of the clock by the same.
-    let first = |times: &mut dyn Iterator<Item = i128>| times.min().unwrap_or(0);
-    let begun =
-        [first(&mut rows.iter().map(|row| row.ns)), first(&mut raw.iter().map(|event| event.ns))];
-    let since = begun[0] - begun[1];
+    let since = begun(rows.iter().map(|row| row.ns), &raw);
     let found = rows.into_iter().map(|row| {
         let is_top = row.instance == "top" || kernel.is_top_alone;
         let instance = if is_top { String::new() } else { row.instance };
@@ -231,7 +227,13 @@ pub(super) fn judge_rows(kernel: &Kernel, rows: Vec<Row>) -> Result<(), String> 
         Found { event, fields: with_buf(fields) }
     });
     let found = found.collect();
-    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))
+    same_raw(kernel, raw, found)
+}
+
+/// Returns by how much dates differ from readings of the clock: all by the same.
+fn begun(dates: impl Iterator<Item = i128>, raw: &[Printed]) -> i128 {
+    let first = raw.iter().map(|event| event.ns).min();
+    dates.min().unwrap_or(0) - first.unwrap_or(0)
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -267,7 +269,7 @@ fn judge_both(
     (raw, found): (Vec<Printed>, Vec<Found>),
     (text, texts): (Vec<Printed>, Vec<Printed>),
 ) -> Result<(), String> {
-    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+    same_raw(kernel, raw, found)?;
     match kernel.texts.is_empty() {
         true => same(text.into_iter().map(as_kernel).collect(), texts),
         false => same(kernel.printed()?, texts.into_iter().map(micro).collect()),
@@ -286,14 +288,8 @@ fn judge_otlp(
     outputs: &[PathBuf],
 ) -> Result<&'static str, String> {
     let all = otlp::of_kernel(outputs).ok_or("OTLP lacks an attribute")?;
-    // Dates differ from readings of the clock by the same.
-    let first = |times: &mut dyn Iterator<Item = i128>| times.min().unwrap_or(0);
     let is_dated = all.first().is_some_and(|event| event.is_dated);
-    let begun = [
-        first(&mut all.iter().map(|event| event.ns)),
-        first(&mut raw.iter().map(|event| event.ns)),
-    ];
-    let since = if is_dated { begun[0] - begun[1] } else { 0 };
+    let since = if is_dated { begun(all.iter().map(|event| event.ns), &raw) } else { 0 };
     let (mut found, mut texts) = (Vec::new(), Vec::new());
     for otlp::OfKernel { instance, comm, pid, cpu, ns, is_dated: of, name, fields, text } in all {
         if of != is_dated {
@@ -340,7 +336,12 @@ fn instance_of(output: &Path) -> String {
     stem.strip_prefix("trace-").unwrap_or("top").to_owned()
 }
 
-/// Compares events with those that `trace-cmd report -R` prints; `are` compares the fields of one.
+/// Compares events with those that `trace-cmd report -R` prints.
+fn same_raw(kernel: &Kernel, expected: Vec<Printed>, found: Vec<Found>) -> Result<(), String> {
+    same_fields(expected, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))
+}
+
+/// The same, where `are` compares the fields of one.
 fn same_fields(
     mut expected: Vec<Printed>,
     mut found: Vec<Found>,
