@@ -1,8 +1,8 @@
 //! `record -A` with an agent on the same machine: both have the same events, and the difference of
 //! their clocks is known to be 0. They need root. The lab's scenario `guests` has two machines.
 
-use crate::record::{KILLED, KILLS, TRACEFS, kills, names, record, state, tracing, wait_until};
-use crate::support::{Place, tool};
+use crate::record::{KILLED, KILLS, TRACEFS, kills, names, record, tracing};
+use crate::support::{Place, tool, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -76,8 +76,7 @@ fn clock(said: &str) -> (f64, f64) {
 
 #[test]
 fn a_guest_has_the_same_events_by_the_same_clock() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let mut agent = Agent::start(&place);
     let guest = format!("self@{}", agent.address);
     let rule = ["-e", "syscalls:sys_enter_kill", "-f", KILLED];
@@ -102,7 +101,7 @@ fn a_guest_has_the_same_events_by_the_same_clock() {
     assert_eq!(ours.out.matches("sys_kill(").count(), 40_000, "{}", &ours.out[..1000]);
     assert!(!agent.instance().exists());
     agent.end();
-    assert_eq!(state(), before);
+    place.is_restored("the end of the agent");
     assert_eq!(names(place.path()), ["sessions", "trace-self.dat", "trace.dat"]);
 }
 
@@ -110,8 +109,7 @@ fn a_guest_has_the_same_events_by_the_same_clock() {
 #[test]
 fn an_agent_outlives_other_peers() {
     use std::io::Write as _;
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let mut agent = Agent::start(&place);
     let address = agent.address.strip_prefix("tcp:").unwrap().to_owned();
     let say = |bytes: &[u8]| {
@@ -143,13 +141,12 @@ fn an_agent_outlives_other_peers() {
     let silent = say(b"");
     agent.end();
     drop(silent);
-    assert_eq!(state(), before);
+    place.is_restored("the end of the agent");
 }
 
 #[test]
 fn a_host_that_is_killed_leaves_no_instance_in_its_guest() {
-    let Some((_alone, place)) = tracing() else { return };
-    let before = state();
+    let Some(place) = tracing() else { return };
     let mut agent = Agent::start(&place);
     let guest = format!("self@{}", agent.address);
     let rule = ["-e", "sched:sched_process_exit"];
@@ -166,7 +163,7 @@ fn a_host_that_is_killed_leaves_no_instance_in_its_guest() {
     wait_until("the agent's instance is gone", || !agent.instance().exists());
     place.run(&["restore", "--discard"]).has_status(0);
     agent.end();
-    assert_eq!(state(), before);
+    place.is_restored("the end of the agent");
     // What had come is there for `receive`.
     let left = names(place.path());
     assert_eq!(left.iter().filter(|name| name.ends_with(".stream")).count(), 1, "{left:?}");
