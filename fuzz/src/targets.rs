@@ -57,6 +57,15 @@ pub const ALL: [Target; 28] = [
     ("kernel_image", crate::regions::kernel_image),
 ];
 
+/// Returns the target of a name.
+///
+/// # Panics
+/// There is no such target.
+pub fn of(name: &str) -> fn(&[u8]) {
+    let found = ALL.iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("no target {name}")).1
+}
+
 /// Regions one behind the other, anything changed.
 pub fn arena(data: &[u8]) {
     any(&script::arena(data, Area::Arena));

@@ -59,14 +59,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The targets, in order of name.
+/// The targets, each of which has a folder in the corpus, in order of name.
 fn names(folder: &std::path::Path) -> Result<Vec<String>> {
-    let targets = folder.join("fuzz_targets");
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(&targets).with_context(|| targets.display().to_string())? {
-        let path = entry?.path();
-        names.extend(path.file_stem().and_then(|s| s.to_str()).map(String::from));
-    }
+    let corpus = folder.join("corpus");
+    let entries = std::fs::read_dir(&corpus).with_context(|| corpus.display().to_string())?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let mut names = names.collect::<Result<Vec<String>>>()?;
     names.sort();
     Ok(names)
 }
