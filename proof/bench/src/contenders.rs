@@ -45,8 +45,7 @@ pub(super) enum Source {
     Model,
     /// `bench/c/lttng.c`, run beside a session daemon of its own.
     Lttng,
-    /// `bench/c/lastwords.c`, linked with our library for C; a slot still empty while there is no
-    /// such file.
+    /// `bench/c/lastwords.c`, linked with our library for C.
     OurC,
 }
 

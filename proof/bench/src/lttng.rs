@@ -3,13 +3,13 @@
 //! The daemon ends with us: dropped, killed or crashed. Where we are root it has `/run/lttng` to
 //! itself in a mount namespace, so that it neither meets nor disturbs a daemon of the machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::programs::output;
+use rig::run_quietly;
 use rig::scratch::Scratch;
 
 /// The user-space tracepoints that are recorded.
@@ -30,7 +30,7 @@ impl Session {
     /// Starts the daemon, and a session for snapshots.
     pub(super) fn start() -> Result<Self> {
         let session = Self::daemon()?;
-        let output = session.home.path().join("snapshot");
+        let output = session.snapshots();
         session.create(&["--snapshot", &format!("--output={}", output.display())], SNAPSHOT)?;
         Ok(session)
     }
@@ -38,11 +38,16 @@ impl Session {
     /// Starts the daemon.
     pub(super) fn daemon() -> Result<Self> {
         let home = Scratch::create(&std::env::temp_dir(), "lastwords-bench-lttng")?;
-        let apart = is_root() && can_unshare();
+        let apart = rig::is_root() && can_unshare();
         let daemon = daemon(home.path(), apart)?;
         let mut session = Self { daemon, home, apart };
         session.wait_until_ready()?;
         Ok(session)
+    }
+
+    /// The folder of the snapshots.
+    pub(super) fn snapshots(&self) -> PathBuf {
+        self.home.path().join("snapshot")
     }
 
     /// Makes a session and its channel with these options, and starts it.
@@ -87,14 +92,14 @@ impl Session {
     /// An error unless the peer did record in earnest: a snapshot holds events.
     pub(super) fn check(&self) -> Result<()> {
         self.lttng(&["snapshot", "record"])?;
-        if stream_bytes(&self.home.path().join("snapshot"))? == 0 {
+        if stream_bytes(&self.snapshots())? == 0 {
             bail!("LTTng-UST's snapshot is empty: its numbers mean nothing");
         }
         Ok(())
     }
 
     fn lttng(&self, arguments: &[&str]) -> Result<String> {
-        output(self.command("lttng".as_ref()).arg("--no-sessiond").args(arguments))
+        run_quietly(self.command("lttng".as_ref()).arg("--no-sessiond").args(arguments))
             .with_context(|| format!("lttng {}", arguments.join(" ")))
     }
 
@@ -157,12 +162,8 @@ fn daemon(home: &Path, apart: bool) -> Result<Child> {
     command.spawn().context("cannot run lttng-sessiond: package lttng-tools")
 }
 
-fn is_root() -> bool {
-    output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
-}
-
 fn can_unshare() -> bool {
-    output(Command::new("unshare").args(["--mount", "true"])).is_ok()
+    run_quietly(Command::new("unshare").args(["--mount", "true"])).is_ok()
 }
 
 /// The size of all files below a folder, those called `metadata` and `index` left out.

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use self::floors::Verdict;
 
-mod beside;
 mod contenders;
 mod ctf;
 mod floors;
@@ -68,7 +67,7 @@ enum Bench {
     TraceDat(trace_dat::Args),
     /// The part of `cargo xtask wedge --lttng` that kills writers of LTTng-UST
     #[command(hide = true)]
-    Wedge(beside::Args),
+    Wedge(wedge::Args),
 }
 
 fn main() -> ExitCode {
@@ -86,7 +85,7 @@ fn run(args: &Args) -> Result<()> {
         Bench::RecordKernel(args) => record_kernel::run(args),
         Bench::RecordUser(args) => record_user::run(args),
         Bench::TraceDat(args) => trace_dat::run(args),
-        Bench::Wedge(args) => beside::run(args),
+        Bench::Wedge(args) => wedge::run(args),
     }
 }
 
@@ -154,41 +153,4 @@ fn machine() -> Value {
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
         "load": read("/proc/loadavg").split(' ').next().unwrap_or_default(),
     })
-}
-
-/// The CPUs that we may run on, from `/proc/self/status`.
-fn allowed_cpus() -> Result<Vec<usize>> {
-    let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    parse_cpus(list.unwrap_or_default().trim())
-}
-
-/// A list such as `0-2,5`.
-fn parse_cpus(list: &str) -> Result<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for item in list.split(',') {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let number = |text: &str| {
-            text.parse::<usize>().with_context(|| format!("CPU list `{list}`: `{text}`"))
-        };
-        cpus.extend(number(first)?..=number(last)?);
-    }
-    if cpus.is_empty() {
-        bail!("CPU list `{list}` is empty");
-    }
-    Ok(cpus)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists() {
-        assert_eq!(parse_cpus("0-2,5").unwrap(), [0, 1, 2, 5]);
-        assert_eq!(parse_cpus("3").unwrap(), [3]);
-        for wrong in ["", "a", "2-1", "1,"] {
-            assert!(parse_cpus(wrong).is_err(), "{wrong}");
-        }
-    }
 }

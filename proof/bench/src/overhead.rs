@@ -6,7 +6,7 @@
 //! scheduling and all system calls.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -14,9 +14,11 @@ use serde_json::{Value, json};
 
 use super::Judging;
 use super::floors::{Limit, Verdict};
-use super::programs::{Programs, output};
+use super::programs::Programs;
 use super::report::floors;
 use super::stats::Spread;
+use rig::process::Killed;
+use rig::run_quietly;
 use rig::scratch::Scratch;
 
 /// Typical overhead, as LTTng claims it.
@@ -133,7 +135,7 @@ fn server(bench: &Path, recorder: &str, requests: u64, sessions: &Path) -> Resul
     command
         .args(["server", recorder, &requests.to_string()])
         .env("LASTWORDS_DIR", sessions.join("sessions"));
-    let line = output(&mut command)?;
+    let line = run_quietly(&mut command)?;
     let data: Value =
         serde_json::from_str(&line).with_context(|| format!("the server printed {line:?}"))?;
     data["ns"].as_f64().with_context(|| format!("the server printed {line:?}"))
@@ -151,7 +153,7 @@ fn seconds(command: &mut Command) -> Result<f64> {
 }
 
 /// `lastwords record`, which records until [`Recording::end`].
-struct Recording(Child);
+struct Recording(Killed);
 
 impl Recording {
     fn start(lastwords: &Path, folder: &Path) -> Result<Self> {
@@ -160,9 +162,10 @@ impl Recording {
         command.args(EVENTS.iter().flat_map(|event| ["-e", event]));
         command.args(["--force", "-o"]).arg(folder.join("trace.dat"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut recording = Self(command.spawn().context("cannot run lastwords record")?);
+        let child = command.spawn().context("cannot run lastwords record")?;
+        let mut recording = Self(Killed(child));
         std::thread::sleep(Duration::from_millis(500));
-        match recording.0.try_wait()? {
+        match recording.0.0.try_wait()? {
             None => Ok(recording),
             Some(_) => Err(recording.failure()),
         }
@@ -170,22 +173,15 @@ impl Recording {
 
     fn failure(&mut self) -> anyhow::Error {
         let mut said = String::new();
-        let stderr = self.0.stderr.take();
+        let stderr = self.0.0.stderr.take();
         let _ = stderr.map(|mut stderr| std::io::Read::read_to_string(&mut stderr, &mut said));
         anyhow::anyhow!("lastwords record: {}", said.trim())
     }
 
     /// Ends the recording as Ctrl-C does, and waits until the trace is saved.
     fn end(mut self) -> Result<()> {
-        output(Command::new("kill").args(["-INT", &self.0.id().to_string()]))?;
-        if self.0.wait()?.success() { Ok(()) } else { Err(self.failure()) }
-    }
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        run_quietly(Command::new("kill").args(["-INT", &self.0.0.id().to_string()]))?;
+        if self.0.0.wait()?.success() { Ok(()) } else { Err(self.failure()) }
     }
 }
 

@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::programs::output;
+use rig::process::wait_until;
+use rig::run_quietly;
 
 /// The clock ticks of a second in /proc, on every architecture of Linux that lastwords knows.
 const TICKS: f64 = 100.0;
+/// A process is asked again after this time whether it is ready.
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 /// The CPU time of a process, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,7 +25,7 @@ pub(super) struct CpuTime {
 
 /// Ends a process as Ctrl-C does, and returns its CPU time. It is left to be waited for.
 pub(super) fn end(child: &Child) -> Result<CpuTime> {
-    output(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    run_quietly(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     ended(child)
 }
 
@@ -47,12 +50,6 @@ pub(super) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Makes a folder that is its user's alone, as a receiver demands it.
-pub(super) fn private_folder(path: &Path) -> Result<()> {
-    std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700).create(path)?;
-    Ok(())
-}
-
 /// Starts a receiver, and waits until it listens. No connection is made to find out, because that
 /// would be a sender.
 pub(super) fn start_receiver(words: &[String], port: u16, folder: &Path) -> Result<Child> {
@@ -62,28 +59,13 @@ pub(super) fn start_receiver(words: &[String], port: u16, folder: &Path) -> Resu
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let listens = |line: &str| line.contains(&format!(":{port:04X} ")) && line.contains(" 0A ");
     let files = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let is_there = || {
-        files
-            .iter()
-            .any(|file| fs::read_to_string(file).is_ok_and(|text| text.lines().any(listens)))
-    };
-    if let Err(error) = wait_for(&mut child, is_there) {
+    let has = |file: &&str| fs::read_to_string(file).is_ok_and(|text| text.lines().any(listens));
+    if let Err(error) = wait_until(&mut child, PAUSE, || Ok(files.iter().any(has))) {
         let _ = child.kill();
         child.wait()?;
         return Err(error.context("the receiver does not listen"));
     }
     Ok(child)
-}
-
-/// Waits until a condition holds, and fails if the process ends before, or after 30 s.
-pub(super) fn wait_for(child: &mut Child, is_so: impl Fn() -> bool) -> Result<()> {
-    let begun = Instant::now();
-    while !is_so() {
-        ensure!(child.try_wait()?.is_none(), "the recorder has ended");
-        ensure!(begun.elapsed() < Duration::from_secs(30), "the recorder does not record");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
 }
 
 /// The CPU time of a process that runs.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::contenders::{Contender, Source};
-use rig::programs;
+use rig::{programs, run_quietly};
 
 /// Built programs, and where others go.
 pub(super) struct Programs {
@@ -18,8 +19,6 @@ pub(super) struct Programs {
     built_in: BTreeSet<String>,
     /// Where the programs in C go.
     out: PathBuf,
-    /// `bench/c`.
-    sources: PathBuf,
 }
 
 impl Programs {
@@ -30,9 +29,9 @@ impl Programs {
         std::fs::create_dir_all(&out)
             .with_context(|| format!("cannot create {}", out.display()))?;
         let bench = release.join("lastwords-bench");
-        let names = output(Command::new(&bench).arg("list"))?;
+        let names = run_quietly(Command::new(&bench).arg("list"))?;
         let built_in = names.lines().map(str::to_string).collect();
-        Ok(Self { bench, built_in, out, sources: rig::root().join("bench/c") })
+        Ok(Self { bench, built_in, out })
     }
 
     /// A contender's program, built; or why there is none.
@@ -44,29 +43,16 @@ impl Programs {
             Source::Rust | Source::Number => bail!("not built into lastwords-bench"),
             Source::Floor => self.compile("floor", &[OsStr::new("-lpthread")]),
             Source::Model => self.compile("model", &[OsStr::new("-lpthread")]),
-            Source::Lttng => self
-                .compile("lttng", &["-llttng-ust", "-ldl", "-lpthread"].map(OsStr::new))
-                .context("LTTng-UST's headers are needed: package liblttng-ust-dev"),
+            Source::Lttng => lttng(&self.out),
             Source::OurC => self.compile_ours(),
         }
     }
 
     fn compile(&self, name: &str, more: &[&OsStr]) -> Result<PathBuf> {
-        let source = self.sources.join(format!("{name}.c"));
-        if !source.exists() {
-            bail!("there is no {}", source.display());
-        }
-        let program = self.out.join(name);
-        let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-        compiler.args(["-O2", "-Wall", "-Wextra", "-I"]).arg(&self.sources);
-        output(compiler.arg(&source).args(more).arg("-o").arg(&program))?;
-        Ok(program)
+        compile(name, &self.out, more)
     }
 
     fn compile_ours(&self) -> Result<PathBuf> {
-        if !self.sources.join("lastwords.c").exists() {
-            bail!("there is no bench/c/lastwords.c");
-        }
         let include = rig::root().join("crates/capi/include");
         let library = programs::build("lastwords-capi")?.join("liblastwords_c.a").into_os_string();
         let options =
@@ -75,20 +61,54 @@ impl Programs {
     }
 }
 
+/// Compiles the contender of LTTng-UST into a folder.
+pub(super) fn lttng(out: &Path) -> Result<PathBuf> {
+    compile("lttng", out, &["-llttng-ust", "-ldl", "-lpthread"].map(OsStr::new))
+        .context("LTTng-UST's headers are needed: package liblttng-ust-dev")
+}
+
+/// Compiles a program of `bench/c` into a folder.
+fn compile(name: &str, out: &Path, more: &[&OsStr]) -> Result<PathBuf> {
+    let sources = rig::root().join("bench/c");
+    let program = out.join(name);
+    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compiler.args(["-O2", "-Wall", "-Wextra", "-I"]).arg(&sources);
+    compiler.arg(sources.join(name).with_extension("c")).args(more).arg("-o").arg(&program);
+    run_quietly(&mut compiler)?;
+    Ok(program)
+}
+
 fn join(option: &str, path: &Path) -> std::ffi::OsString {
     let mut joined = std::ffi::OsString::from(option);
     joined.push(path);
     joined
 }
 
-/// Runs a program to its end. Returns what it printed; where it failed, an error with what it
-/// complained of.
-pub(super) fn output(command: &mut Command) -> Result<String> {
-    let shown = command.get_program().to_string_lossy().into_owned();
-    let done =
-        command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {shown}"))?;
-    if !done.status.success() {
-        bail!("{shown}: {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
+/// Runs a program to its end and counts those of the lines that it prints.
+pub(super) fn count_lines(command: &mut Command, is_counted: fn(&[u8]) -> bool) -> Result<u64> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| rig::shown(command))?;
+    let mut printed = BufReader::with_capacity(1 << 18, child.stdout.take().context("no pipe")?);
+    let (mut line, mut count) = (Vec::new(), 0);
+    while printed.read_until(b'\n', &mut line)? > 0 {
+        count += u64::from(line.ends_with(b"\n") && is_counted(&line));
+        line.clear();
     }
-    String::from_utf8(done.stdout).with_context(|| format!("{shown} printed what is not UTF-8"))
+    let status = child.wait()?;
+    ensure!(status.success(), "{}: {status}", rig::shown(command));
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted() {
+        assert_eq!(count_lines(Command::new("printf").arg("a\nb\nc"), |_| true).unwrap(), 2);
+        assert!(count_lines(&mut Command::new("false"), |_| true).is_err());
+    }
 }

@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 
 use super::contenders::{self, Contender, Payload, Source};
 use super::floors::{self, Verdict};
-use super::programs::{Programs, output};
+use super::programs::Programs;
 use super::results::{Results, Samples};
 use super::stats::Spread;
 use super::{Clock, Judging, lttng, report};
+
+use rig::run_quietly;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -39,7 +41,8 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let chosen = choose(&args.only)?;
-    let cpus = args.cpus.as_deref().map_or_else(super::allowed_cpus, super::parse_cpus)?;
+    let cpus =
+        args.cpus.as_deref().map_or_else(rig::workers::allowed_cpus, rig::workers::parse_cpus)?;
     let (rounds, events) =
         if args.quick { (3, 400_000) } else { (args.rounds.max(1), args.events.max(1)) };
     let mut results = Results {
@@ -72,7 +75,7 @@ pub(super) fn beside(names: &[&str]) -> Result<String> {
         missing: BTreeMap::new(),
     };
     let mut field = Field::set_up(&chosen, &mut results)?;
-    measure(&mut field, &super::allowed_cpus()?, &mut results)?;
+    measure(&mut field, &rig::workers::allowed_cpus()?, &mut results)?;
     Ok(report::table(&results, &[]))
 }
 
@@ -175,7 +178,7 @@ fn sample(
     let list: Vec<String> = chosen.iter().map(usize::to_string).collect();
     let events = samples.contender.events(results.events).to_string();
     command.args([samples.contender.name, samples.payload.name(), &events, &list.join(",")]);
-    let line = output(&mut command)?;
+    let line = run_quietly(&mut command)?;
     let data: Value =
         serde_json::from_str(&line).with_context(|| format!("not a line of JSON: {line:?}"))?;
     let key = match results.clock {

@@ -13,11 +13,12 @@ use lastwords_testkit::trace_cmd::{self, Tracing};
 use serde_json::json;
 
 use super::floors::{Limit, Verdict};
-use super::process::{end, free_port, private_folder, start_receiver, wait_for};
-use super::programs::output;
+use super::process::{PAUSE, end, free_port, start_receiver};
 use super::stats::Spread;
 use super::{Judging, report};
-use rig::scratch::Scratch;
+use rig::process::wait_until;
+use rig::run_quietly;
+use rig::scratch::{self, Scratch};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 /// Our CPU time as a part of trace-cmd's.
@@ -166,7 +167,7 @@ fn one(
     let _ = fs::remove_file(&file);
     let received = folder.join("in");
     let _ = fs::remove_dir_all(&received);
-    private_folder(&received)?;
+    scratch::private(&received)?;
     let receiver = contender
         .receiver
         .as_ref()
@@ -179,7 +180,7 @@ fn one(
         .env("LASTWORDS_DIR", folder.join("sessions"));
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let ready = wait_for(&mut child, || is_recording(instance));
+    let ready = wait_until(&mut child, PAUSE, || Ok(is_recording(instance)));
     if let Err(error) = ready {
         let _ = child.kill();
         bail!("{error:#}: {}", String::from_utf8_lossy(&child.wait_with_output()?.stderr));
@@ -187,7 +188,7 @@ fn one(
     // trace-cmd's recorders start after the settings are made.
     std::thread::sleep(Duration::from_millis(300));
     let begun = Instant::now();
-    output(Command::new("dd").args([
+    run_quietly(Command::new("dd").args([
         "if=/dev/zero",
         "of=/dev/null",
         "bs=1",
@@ -212,7 +213,7 @@ fn one(
                 .context("no file")?
         }
     };
-    let account: serde_json::Value = serde_json::from_str(&output(
+    let account: serde_json::Value = serde_json::from_str(&run_quietly(
         Command::new(lastwords).arg("inspect").arg("--json").arg(&file),
     )?)?;
     contender.last = (fs::metadata(&file)?.len(), overwritten(&account));

@@ -16,11 +16,13 @@ use serde_json::{Value, json};
 use super::contenders::{ALL, Contender};
 use super::floors::{Limit, Verdict};
 use super::lttng::Session;
-use super::process::{self, cpu_time, ended, free_port, private_folder, start_receiver, wait_for};
-use super::programs::{Programs, output};
+use super::process::{self, PAUSE, cpu_time, ended, free_port, start_receiver};
+use super::programs::Programs;
 use super::stats::Spread;
 use super::{Judging, report};
-use rig::scratch::Scratch;
+use rig::process::wait_until;
+use rig::run_quietly;
+use rig::scratch::{self, Scratch};
 
 /// LTTng's rings: as large as ours, and events that find no room are dropped and counted, which is
 /// the default of streams.
@@ -108,14 +110,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 /// The application's arguments, but for its name.
 fn arguments(args: &Args) -> Result<[String; 3]> {
-    let cpu = super::allowed_cpus()?.into_iter().next_back().context("no CPU")?;
+    let cpu = rig::workers::allowed_cpus()?.into_iter().next_back().context("no CPU")?;
     Ok(["b".to_owned(), args.events.to_string(), cpu.to_string()])
 }
 
 fn our_lap(args: &Args, lastwords: &Path, program: &Path, laps: &mut Laps) -> Result<()> {
     let folder = Scratch::create(&std::env::temp_dir(), "lastwords-bench-record-user")?;
     let received = folder.path().join("in");
-    private_folder(&received)?;
+    scratch::private(&received)?;
     let port = free_port()?;
     let receive = format!("{} receive -d in --listen tcp:127.0.0.1:{port}", lastwords.display());
     let words: Vec<String> = receive.split(' ').map(str::to_owned).collect();
@@ -148,7 +150,7 @@ fn our_lap(args: &Args, lastwords: &Path, program: &Path, laps: &mut Laps) -> Re
 fn their_lap(args: &Args, lastwords: &Path, program: &Path, laps: &mut Laps) -> Result<()> {
     let folder = Scratch::create(&std::env::temp_dir(), "lastwords-bench-record-user")?;
     let received = folder.path().join("in");
-    private_folder(&received)?;
+    scratch::private(&received)?;
     let session = Session::daemon()?;
     let mut relay = Relay::start(&session, &received)?;
     let result = (|| {
@@ -163,7 +165,7 @@ fn their_lap(args: &Args, lastwords: &Path, program: &Path, laps: &mut Laps) -> 
             .arg("lttng")
             .args(arguments(args)?)
             .env("LASTWORDS_BENCH_BURST", args.burst.to_string());
-        laps.application.push(application_ns(&output(&mut application)?)?);
+        laps.application.push(application_ns(&run_quietly(&mut application)?)?);
         session.destroy()?;
         let times: Result<Vec<f64>> =
             session.daemons()?.into_iter().map(|id| cpu_time(id).map(|time| time.own)).collect();
@@ -196,7 +198,7 @@ impl Relay {
             fs::read_to_string("/proc/net/tcp")
                 .is_ok_and(|text| text.contains(&format!(":{port:04X} 00000000:0000 0A")))
         };
-        if let Err(error) = wait_for(&mut child, || ports.iter().all(listens)) {
+        if let Err(error) = wait_until(&mut child, PAUSE, || Ok(ports.iter().all(listens))) {
             let _ = child.kill();
             child.wait()?;
             return Err(error.context("lttng-relayd does not listen: package lttng-tools"));
@@ -216,8 +218,9 @@ fn application_ns(line: &str) -> Result<f64> {
 /// warm up.
 fn check(lastwords: &Path, received: &Path, events: u64) -> Result<()> {
     let want = events + (events / 10).max(10_000);
-    let text =
-        output(Command::new(lastwords).args(["report", "--no-pager", "--strict"]).arg(received))?;
+    let text = run_quietly(
+        Command::new(lastwords).args(["report", "--no-pager", "--strict"]).arg(received),
+    )?;
     let count = text
         .lines()
         .filter(|line| line.contains("bench:b") || line.contains("lastwords_bench:b"))

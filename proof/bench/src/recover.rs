@@ -5,18 +5,18 @@
 //! and to see whether memory grows with the trace.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::floors::{Limit, Verdict};
 use super::lttng::stream_bytes;
-use super::programs::{Programs, output};
+use super::programs::{Programs, count_lines};
 use super::stopwatch::Laps;
 use super::{Clock, Judging, report};
+use rig::run_quietly;
 use rig::scratch::{self, Scratch};
 
 /// Lines that `report` may print besides those of events.
@@ -119,8 +119,10 @@ impl Bench {
         }
         eprintln!("generating the {name} session: {events} events");
         let folder = self.scratch.join(name);
-        output(Command::new(&self.stopwatch).arg("generate").arg(&folder).arg(events.to_string()))
-            .context("cannot generate a session; --session DIR takes one that is there")?;
+        run_quietly(
+            Command::new(&self.stopwatch).arg("generate").arg(&folder).arg(events.to_string()),
+        )
+        .context("cannot generate a session; --session DIR takes one that is there")?;
         Ok(folder)
     }
 
@@ -129,12 +131,13 @@ impl Bench {
         let ctf =
             ctf_folder(&out)?.with_context(|| format!("no CTF trace in {}", out.display()))?;
         let babeltrace = Path::new("babeltrace2");
-        let events = count_lines(Command::new(babeltrace).arg(&ctf))?;
-        let lines = count_lines(Command::new(&self.lastwords).arg("report").arg(session))?;
+        let events = count_lines(Command::new(babeltrace).arg(&ctf), |_| true)?;
+        let lines =
+            count_lines(Command::new(&self.lastwords).arg("report").arg(session), |_| true)?;
         if events == 0 || lines.abs_diff(events) > HEADER_LINES {
             bail!("not the same trace: babeltrace2 prints {events} lines, report {lines}");
         }
-        let mut report_ctf = output(Command::new(&self.lastwords).arg("inspect").arg(&ctf))
+        let mut report_ctf = run_quietly(Command::new(&self.lastwords).arg("inspect").arg(&ctf))
             .ok()
             .map(|_| Laps::default());
         let [mut recover, mut report, mut babeltrace_laps] = [(); 3].map(|()| Laps::default());
@@ -217,26 +220,6 @@ fn ctf_folder(folder: &Path) -> Result<Option<PathBuf>> {
         }
     }
     Ok(None)
-}
-
-/// Runs a program to its end and counts the lines that it prints.
-fn count_lines(command: &mut Command) -> Result<u64> {
-    let shown = command.get_program().to_string_lossy().into_owned();
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let child = child.as_mut().map_err(|error| anyhow::anyhow!("cannot run {shown}: {error}"))?;
-    let mut printed = child.stdout.take().context("no pipe")?;
-    let (mut buffer, mut lines) = (vec![0; 1 << 18], 0);
-    loop {
-        match printed.read(&mut buffer)? {
-            0 => break,
-            read => lines += buffer[..read].iter().filter(|&&byte| byte == b'\n').count() as u64,
-        }
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        bail!("{shown}: {status}");
-    }
-    Ok(lines)
 }
 
 struct Results {
@@ -359,12 +342,6 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_counted() {
-        assert_eq!(count_lines(Command::new("printf").arg("a\nb\nc")).unwrap(), 2);
-        assert!(count_lines(&mut Command::new("false")).is_err());
-    }
 
     #[test]
     fn the_folder_of_the_metadata() {

@@ -8,9 +8,11 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::floors::{Limit, Verdict};
-use super::programs::{Programs, output};
+use super::programs::Programs;
 use super::stats::quantile;
 use super::{Judging, record, report};
+
+use rig::run_quietly;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -54,8 +56,10 @@ struct Shape {
 pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
     let programs = Programs::build()?;
-    let cpu = args.cpu.map_or_else(|| Ok(super::allowed_cpus()?.pop().unwrap_or(0)), anyhow::Ok)?;
-    let text = output(Command::new(&programs.bench).args([
+    let cpu = args
+        .cpu
+        .map_or_else(|| Ok(rig::workers::allowed_cpus()?.pop().unwrap_or(0)), anyhow::Ok)?;
+    let text = run_quietly(Command::new(&programs.bench).args([
         "shapes",
         &cpu.to_string(),
         &args.rounds.to_string(),

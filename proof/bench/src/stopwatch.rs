@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::Clock;
-use super::programs::output;
 use super::stats::Spread;
+
+use rig::run_quietly;
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,7 +34,7 @@ impl Laps {
         command: &[&OsStr],
     ) -> Result<()> {
         let cpu = cpu.map_or("all".to_owned(), |cpu| cpu.to_string());
-        let line = output(Command::new(stopwatch).arg("measure").arg(cpu).args(command))?;
+        let line = run_quietly(Command::new(stopwatch).arg("measure").arg(cpu).args(command))?;
         self.0.push(lap(&line).with_context(|| format!("the stop-watch printed {line:?}"))?);
         Ok(())
     }

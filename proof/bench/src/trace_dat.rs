@@ -5,17 +5,17 @@
 //! afterwards: system calls of a program that does nothing else.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::floors::{Limit, Verdict};
-use super::programs::{Programs, output};
+use super::programs::{Programs, count_lines};
 use super::stopwatch::Laps;
 use super::{Judging, report};
+use rig::run_quietly;
 use rig::scratch::Scratch;
 
 /// Where the tracer's files are.
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let cpu = *super::allowed_cpus()?.last().context("no CPU")?;
+    let cpu = *rig::workers::allowed_cpus()?.last().context("no CPU")?;
     eprintln!("building");
     let programs = Programs::build()?;
     let lastwords = rig::programs::lastwords()?;
@@ -100,19 +100,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// Lines of events that a program prints: those with a CPU in brackets.
 fn events(command: &[&OsStr]) -> Result<u64> {
     let (program, arguments) = command.split_first().context("no program")?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot run {}", program.display()))?;
-    let mut count = 0;
-    for line in BufReader::new(child.stdout.take().context("no pipe")?).split(b'\n') {
-        count += u64::from(is_event(&line?));
-    }
-    let status = child.wait()?;
-    ensure!(status.success(), "{}: {status}", program.display());
-    Ok(count)
+    count_lines(Command::new(program).args(arguments), is_event)
 }
 
 fn is_event(line: &[u8]) -> bool {
@@ -152,10 +140,10 @@ impl Instance {
         self.set("events/raw_syscalls/enable", "1")?;
         self.set("tracing_on", "1")?;
         let steps = format!("count={}", events / EVENTS_A_STEP);
-        output(Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1", &steps]))?;
+        run_quietly(Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1", &steps]))?;
         self.set("tracing_on", "0")?;
         self.set("events/raw_syscalls/enable", "0")?;
-        output(Command::new("trace-cmd").args(["extract", "-B", &self.name, "-o"]).arg(dat))?;
+        run_quietly(Command::new("trace-cmd").args(["extract", "-B", &self.name, "-o"]).arg(dat))?;
         Ok(())
     }
 }

@@ -13,10 +13,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::floors::{Limit, Verdict};
-use super::programs::{Programs, output};
+use super::programs::Programs;
 use super::stopwatch::Laps;
 use super::{Judging, report};
 use rig::elf;
+use rig::run_quietly;
 use rig::scratch::Scratch;
 
 /// Physical memory that the large dump has besides, all zeroes, bytes.
@@ -53,14 +54,14 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let cpu = *super::allowed_cpus()?.last().context("no CPU")?;
+    let cpu = *rig::workers::allowed_cpus()?.last().context("no CPU")?;
     eprintln!("building");
     let programs = Programs::build()?;
     let lastwords = rig::programs::lastwords()?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-vmcore")?;
     let large = scratch.path().join("sparse");
     widen(&args.dump, &large)?;
-    output(
+    run_quietly(
         Command::new(&lastwords)
             .arg("recover")
             .arg(&args.dump)

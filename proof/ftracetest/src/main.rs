@@ -10,11 +10,12 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
 
+use rig::process::Mount;
 use rig::run_quietly;
 use rig::scratch::Scratch;
 
@@ -85,7 +86,8 @@ fn run(args: &Args) -> Result<()> {
     let (folder, sessions) = (scratch.path().join("tracing"), scratch.path().join("sessions"));
     [&folder, &sessions].into_iter().try_for_each(std::fs::create_dir)?;
     let _app = app::App::start(&sessions)?;
-    let _mount = Mount::start(&program, &sessions, &folder)?;
+    let mut lastwords = Command::new(&program);
+    let _mount = Mount::start(lastwords.env("LASTWORDS_DIR", &sessions), &folder, app::SESSION)?;
     let runs: Vec<&Row> = rows.into_iter().filter(|row| !missing.contains(&row.test)).collect();
     let text = run_tests(&tests, &folder, &runs)?;
     missing.iter().for_each(|test| println!("{test}: this kernel's source has no such test"));
@@ -153,40 +155,6 @@ fn copy(source: &Path, to: &Path) -> Result<()> {
     let text =
         std::fs::read_to_string(&functions).with_context(|| functions.display().to_string())?;
     Ok(std::fs::write(&functions, text + FUNCTIONS)?)
-}
-
-/// A mount; unmounted when dropped.
-struct Mount {
-    server: Child,
-}
-
-impl Mount {
-    fn start(program: &Path, sessions: &Path, folder: &Path) -> Result<Self> {
-        let mut command = Command::new(program);
-        command
-            .arg("mount")
-            .arg(folder)
-            .args([app::SESSION, "--foreground"])
-            .env("LASTWORDS_DIR", sessions);
-        let mut server = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| program.display().to_string())?;
-        let mut line = String::new();
-        if let Some(out) = server.stdout.take() {
-            std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;
-        }
-        let mount = Self { server };
-        ensure!(!line.is_empty(), "the mount failed");
-        Ok(mount)
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.server.id().to_string()).status();
-        let _ = self.server.wait();
-    }
 }
 
 /// Runs the tests; what ftracetest wrote.

@@ -359,10 +359,3 @@ extern "C" fn handle(signal: libc::c_int) {
         record_next(page.reports(), writer + if signal == libc::SIGALRM { 1 } else { 2 });
     }
 }
-
-/// Sends SIGKILL to a child of ours, waits for its end.
-pub(crate) fn kill(child: &mut std::process::Child) -> Result<()> {
-    child.kill().context("kill")?;
-    child.wait().context("wait")?;
-    Ok(())
-}

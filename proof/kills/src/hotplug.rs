@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::child::{self, Page, Reports, THREADS};
-use super::{Folder, Killed, RESERVATIONS, judge, session_folder, wait_until};
+use super::child::{Page, Reports, THREADS};
+use super::{Folder, PAUSE, RESERVATIONS, judge};
 use lastwords_testkit::random::{Random, mix};
-use rig::scratch::Scratch;
+use rig::process::{Killed, wait_until};
+use rig::scratch::{self, Scratch};
 
 /// Bytes of a sub-buffer: eight of them take more than [`MOST`] events of some 70 bytes.
 const SUB_BUFFER: u64 = 4 << 20;
@@ -150,17 +151,19 @@ fn kill_one(
     let mut command = super::command("storm", &dir.0, reservation, &page, seed, 0);
     command.args(["--sub-buffer", &SUB_BUFFER.to_string(), "--rest", &REST.to_string()]);
     let mut child = Killed(command.spawn().context("cannot start a child")?);
-    wait_until(&mut child.0, || page.reports().ready.load(Acquire) >= THREADS as u32)?;
+    wait_until(&mut child.0, PAUSE, || Ok(page.reports().ready.load(Acquire) >= THREADS as u32))?;
     let changes = while_cpus_change(machine, absent, rng.bits(), |changes| {
         let wanted = 1 + rng.below(CHANGES);
-        wait_until(&mut child.0, || changes() >= wanted || recorded(page.reports()) > MOST)?;
+        wait_until(&mut child.0, PAUSE, || {
+            Ok(changes() >= wanted || recorded(page.reports()) > MOST)
+        })?;
         // The next change has begun: the kill may come in the midst of it.
         std::thread::sleep(Duration::from_micros(rng.below(20_000)));
-        child::kill(&mut child.0)
+        child.kill()
     })?;
     let short = u64::from(machine.offline()? != 0);
-    let judged =
-        session_folder(&dir.0).and_then(|folder| judge::recover(&folder)).and_then(|recovered| {
+    let judged = scratch::only_folder(&dir.0).and_then(|folder| judge::recover(&folder)).and_then(
+        |recovered| {
             ensure!(
                 recovered.has_all(),
                 "the rings came round: {} events are too many",
@@ -168,7 +171,8 @@ fn kill_one(
             );
             let judged = judge::judge(&recovered, page.reports(), &HashSet::new())?;
             Ok(Sum { judged, changes, late: recovered.on(absent), short })
-        });
+        },
+    );
     judged.map_err(|error| dir.keep(error))
 }
 

@@ -13,23 +13,24 @@ mod wedge;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 
 use child::{Page, THREADS};
 use lastwords_testkit::random::{Random, mix};
+use rig::process::{Killed, wait_until};
 use rig::scratch::{self, Scratch};
 
 /// Each reservation, in the order in which they take turns.
 const RESERVATIONS: [&str; 3] = ["rseq", "lockless", "locked"];
 /// Kills of `--quick`.
 const QUICK: u64 = 300;
-/// Longest wait for a child.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A child is asked again after this time whether it is ready.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// Kill processes that record, at random times, and recover what they leave
 #[derive(Debug, Parser)]
@@ -117,12 +118,12 @@ fn kill_one(place: &Path, reservation: &str, seed: u64) -> Result<judge::Sum> {
     let mut rng = Random(seed);
     let dir = Folder::create(place.join("storm"))?;
     let page = Page::create()?;
-    let mut child = Killed(start("storm", &dir.0, reservation, &page, seed, 0)?);
+    let mut child = start("storm", &dir.0, reservation, &page, seed, 0)?;
     let wanted = if rng.one_in(10) { 1 } else { THREADS as u32 };
-    wait_until(&mut child.0, || page.reports().ready.load(Acquire) >= wanted)?;
+    wait_until(&mut child.0, PAUSE, || Ok(page.reports().ready.load(Acquire) >= wanted))?;
     std::thread::sleep(Duration::from_micros(rng.below(4000)));
-    child::kill(&mut child.0)?;
-    let judged = judge::recover(&session_folder(&dir.0)?)
+    child.kill()?;
+    let judged = judge::recover(&scratch::only_folder(&dir.0)?)
         .and_then(|recovered| judge::judge(&recovered, page.reports(), &HashSet::new()));
     judged.map_err(|error| dir.keep(error))
 }
@@ -135,8 +136,9 @@ fn start(
     page: &Page,
     seed: u64,
     cpu: u32,
-) -> Result<Child> {
-    command(job, dir, reservation, page, seed, cpu).spawn().context("cannot start a child")
+) -> Result<Killed> {
+    let child = command(job, dir, reservation, page, seed, cpu).spawn();
+    child.map(Killed).context("cannot start a child")
 }
 
 /// A child with a job, to which more can be said.
@@ -153,28 +155,6 @@ fn command(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu
     ]);
     command.stdin(Stdio::null());
     command
-}
-
-/// Waits until a child's report makes `is_so` true.
-fn wait_until(child: &mut Child, is_so: impl Fn() -> bool) -> Result<()> {
-    let begun = Instant::now();
-    while !is_so() {
-        if let Some(status) = child.try_wait()? {
-            bail!("a child ended by itself: {status}");
-        }
-        ensure!(begun.elapsed() < PATIENCE, "a child did not answer for {} s", PATIENCE.as_secs());
-        std::thread::sleep(Duration::from_micros(50));
-    }
-    Ok(())
-}
-
-/// A child that does not outlive us.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = child::kill(&mut self.0);
-    }
 }
 
 /// A folder that goes with us.
@@ -199,13 +179,4 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// The folder of the one session in `dir`.
-fn session_folder(dir: &Path) -> Result<PathBuf> {
-    let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
-    let folders: Vec<PathBuf> =
-        entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
-    ensure!(folders.len() == 1, "{} folders of sessions in {}", folders.len(), dir.display());
-    folders.into_iter().next().context("a folder")
 }

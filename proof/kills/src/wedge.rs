@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::child::{self, NUMBERED, Page, SURVIVOR};
-use super::{Folder, Killed, RESERVATIONS, judge, session_folder, start, wait_until};
+use super::child::{NUMBERED, Page, SURVIVOR};
+use super::{Folder, PAUSE, RESERVATIONS, judge, start};
 use lastwords_testkit::random::{Random, mix};
-use rig::scratch::Scratch;
+use rig::process::{Killed, wait_until};
+use rig::scratch::{self, Scratch};
 
 /// Kills of the part that CI runs, for each reservation.
 const QUICK: u64 = 40;
@@ -74,8 +75,8 @@ fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<(
     let dir = Folder::create(place.join(reservation))?;
     let page = Page::create()?;
     let reports = page.reports();
-    let mut survivor = Killed(start("survivor", &dir.0, reservation, &page, seed, 0)?);
-    wait_until(&mut survivor.0, || reports.ready.load(Acquire) == 1)?;
+    let mut survivor = start("survivor", &dir.0, reservation, &page, seed, 0)?;
+    wait_until(&mut survivor.0, PAUSE, || Ok(reports.ready.load(Acquire) == 1))?;
     let mut calm = Vec::new();
     for round in 0..CALM {
         calm.push(record(&mut survivor, &page, round as u32 % cpus())?);
@@ -89,8 +90,8 @@ fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<(
         in_flight.extend(reports.writers[0].returned()..reports.writers[0].begun());
         took.push(record(&mut survivor, &page, cpu)?);
         let end = reports.writers[SURVIVOR].returned();
-        let found =
-            judge::recover(&session_folder(&dir.0)?).with_context(|| format!("kill {number}"))?;
+        let found = judge::recover(&scratch::only_folder(&dir.0)?)
+            .with_context(|| format!("kill {number}"))?;
         judge::has_newest(&found, SURVIVOR, end, NUMBERED)
             .with_context(|| format!("kill {number}, CPU {cpu}"))?;
         judge::judge(&found, reports, &in_flight).with_context(|| format!("kill {number}"))?;
@@ -127,10 +128,10 @@ fn kill_writer(
     rng: &mut Random,
 ) -> Result<()> {
     let ready = page.reports().ready.load(Acquire);
-    let mut writer = Killed(start("tight", dir, reservation, page, seed, cpu)?);
-    wait_until(&mut writer.0, || page.reports().ready.load(Acquire) > ready)?;
+    let mut writer = start("tight", dir, reservation, page, seed, cpu)?;
+    wait_until(&mut writer.0, PAUSE, || Ok(page.reports().ready.load(Acquire) > ready))?;
     std::thread::sleep(Duration::from_micros(rng.below(1500)));
-    child::kill(&mut writer.0)
+    writer.kill()
 }
 
 /// Has the survivor record a round on `cpu`; returns how long it took.
@@ -138,7 +139,7 @@ fn record(survivor: &mut Killed, page: &Page, cpu: u32) -> Result<Duration> {
     let reports = page.reports();
     reports.cpu.store(cpu, Relaxed);
     let asked = reports.asked.fetch_add(1, Release) + 1;
-    wait_until(&mut survivor.0, || reports.done.load(Acquire) == asked)?;
+    wait_until(&mut survivor.0, PAUSE, || Ok(reports.done.load(Acquire) == asked))?;
     Ok(Duration::from_nanos(reports.took.load(Acquire)))
 }
 

@@ -17,6 +17,7 @@ pub mod elf;
 pub mod ended;
 pub mod lines;
 pub mod mirror;
+pub mod process;
 pub mod programs;
 pub mod room;
 pub mod scratch;

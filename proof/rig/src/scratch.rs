@@ -77,8 +77,20 @@ pub fn keep(folder: &Path, name: &str) -> Option<PathBuf> {
 /// # Errors
 /// The folder cannot be read, or has nothing or several things.
 pub fn only(folder: &Path) -> Result<PathBuf> {
+    one_of(folder, |_| true)
+}
+
+/// Returns the one folder in a folder, as that of a session in a folder of sessions.
+///
+/// # Errors
+/// The folder cannot be read, or has no folder or several.
+pub fn only_folder(folder: &Path) -> Result<PathBuf> {
+    one_of(folder, |path| path.is_dir())
+}
+
+fn one_of(folder: &Path, is_one: impl Fn(&PathBuf) -> bool) -> Result<PathBuf> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_one).collect();
     let [path] = &found[..] else { bail!("{} things in {}", found.len(), folder.display()) };
     Ok(path.clone())
 }

@@ -4,11 +4,40 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 /// How many CPUs there are to work on.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+
+/// The CPUs that we may run on, from `/proc/self/status`.
+///
+/// # Errors
+/// The file cannot be read, or has no list.
+pub fn allowed_cpus() -> Result<Vec<usize>> {
+    let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    parse_cpus(list.unwrap_or_default().trim())
+}
+
+/// A list such as `0-2,5`.
+///
+/// # Errors
+/// The list is empty, or not of that form.
+pub fn parse_cpus(list: &str) -> Result<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for item in list.split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let number = |text: &str| {
+            text.parse::<usize>().with_context(|| format!("CPU list `{list}`: `{text}`"))
+        };
+        cpus.extend(number(first)?..=number(last)?);
+    }
+    if cpus.is_empty() {
+        bail!("CPU list `{list}` is empty");
+    }
+    Ok(cpus)
 }
 
 /// Calls `work` with each number of the range on so many threads, and returns the results in the
@@ -72,5 +101,14 @@ mod tests {
         };
         let error = each(1, 0..100, work).expect_err("one fails");
         assert_eq!((error.to_string(), begun.into_inner()), ("the third".to_owned(), 4));
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpus("0-2,5").unwrap(), [0, 1, 2, 5]);
+        assert_eq!(parse_cpus("3").unwrap(), [3]);
+        for wrong in ["", "a", "2-1", "1,"] {
+            assert!(parse_cpus(wrong).is_err(), "{wrong}");
+        }
     }
 }

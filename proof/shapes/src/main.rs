@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser;
 
 use build::Programs;
@@ -117,7 +117,7 @@ fn run_all(
     folder: &Path,
     total: &mut Total,
 ) -> Result<()> {
-    let cpus = cpus()?;
+    let cpus: Vec<u32> = rig::workers::allowed_cpus()?.into_iter().map(|cpu| cpu as u32).collect();
     let total = Mutex::new(total);
     let work = |number: u64| {
         let shape = &shapes[number as usize];
@@ -159,21 +159,6 @@ fn describe(error: anyhow::Error, seed: u64, shape: &Shape, place: &Path) -> any
         kept.display(),
         shape.shown()
     ))
-}
-
-/// The CPUs on which we may run.
-fn cpus() -> Result<Vec<u32>> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-        .context("no list of CPUs")?;
-    let mut cpus = Vec::new();
-    for range in list.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        cpus.extend(first.parse::<u32>()?..=last.parse::<u32>()?);
-    }
-    Ok(cpus)
 }
 
 /// Figures of all shapes.

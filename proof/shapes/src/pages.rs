@@ -2,24 +2,14 @@
 //! (`kernel/trace/ring_buffer.c`), decoded by the text of `events/header_page` and of the `format`
 //! files alone.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rig::process::Mount;
 
 use super::found::{Event, Found};
 use super::shape::Shape;
-
-/// A mount; unmounted when dropped.
-struct Mount(Child);
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
-        let _ = self.0.wait();
-    }
-}
 
 /// A field as a line of a `format` file tells it.
 #[derive(Debug)]
@@ -51,14 +41,7 @@ pub(super) fn read(
 ) -> Result<Vec<Event>> {
     let at = folder.join("mount");
     std::fs::create_dir(&at)?;
-    let mut command = Command::new(lastwords);
-    command.arg("mount").arg(&at).args([session, "--foreground"]).stdout(Stdio::piped());
-    let mut child = command.spawn().context("cannot start the mount")?;
-    let out = child.stdout.take().context("no stdout")?;
-    let _mount = Mount(child);
-    let mut line = String::new();
-    BufReader::new(out).read_line(&mut line)?;
-    ensure!(!line.is_empty(), "the mount failed");
+    let _mount = Mount::start(&mut Command::new(lastwords), &at, session)?;
     std::fs::write(at.join("buffer_subbuf_size_kb"), format!("{size}\n"))
         .context("buffer_subbuf_size_kb")?;
     let classes = (0..shape.classes.len()).filter_map(|index| class(shape, &at, index).transpose());

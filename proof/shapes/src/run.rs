@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rig::process::{Killed, wait_until};
 use rig::scratch;
 
 use super::build::Programs;
@@ -14,22 +15,14 @@ use super::judge::{Report, Sum, WRITERS, judge};
 use super::shape::{Format, Memory, Shape};
 use super::{json, lines, pages, perfetto};
 
-/// Longest wait for a program.
+/// Longest wait for a program to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A program is asked again after this time how far it is.
+const PAUSE: Duration = Duration::from_micros(300);
 /// Longest that a program records.
 const LONGEST: Duration = Duration::from_millis(250);
 /// Bytes of the file under sessions in persistent memory.
 const MEMORY: u64 = 24 << 20;
-
-/// A program that does not outlive us.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// The page through which a program reports.
 struct Page(std::fs::File);
@@ -78,17 +71,22 @@ pub(super) fn run(programs: &Programs, shape: &Shape, folder: &Path, cpus: &[u32
     command.arg(shape.index.to_string()).arg(&dir).arg(folder.join("page"));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(folder);
     let mut child = Killed(command.spawn().context("cannot start the program")?);
-    wait_until(&mut child.0, folder, || Ok(page.get(0)? != 0))?;
-    let session = session_folder(&dir)?;
+    let said = || {
+        let said = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+        format!("the program said {said:?}")
+    };
+    wait_until(&mut child.0, PAUSE, || Ok(page.get(0)? != 0)).with_context(said)?;
+    let session = scratch::only_folder(&dir)?;
     if shape.fill && !matches!(shape.memory, Memory::Dax | Memory::Physical) {
         fill(&session).context("cannot fill the rings with 0xAA")?;
     }
     page.set(1, 1)?;
     let begun = Instant::now();
-    wait_until(&mut child.0, folder, || {
+    let has_recorded = || {
         let returned = page.get(2)?;
         Ok(returned >= shape.target || (returned > 0 && begun.elapsed() > LONGEST))
-    })?;
+    };
+    wait_until(&mut child.0, PAUSE, has_recorded).with_context(said)?;
     std::thread::sleep(Duration::from_micros(shape.delay));
     report.pid = child.0.id();
     let input = stop(shape, &mut child, &session, folder)?;
@@ -129,31 +127,12 @@ fn judge_one(
     }
 }
 
-/// Waits until `is_so`; an error if the program ends before.
-fn wait_until(child: &mut Child, folder: &Path, is_so: impl Fn() -> Result<bool>) -> Result<()> {
-    let begun = Instant::now();
-    while !is_so()? {
-        if let Some(status) = child.try_wait()? {
-            let said = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-            bail!("the program ended by itself: {status}\n{said}");
-        }
-        ensure!(
-            begun.elapsed() < PATIENCE,
-            "the program did not answer for {} s",
-            PATIENCE.as_secs()
-        );
-        std::thread::sleep(Duration::from_micros(300));
-    }
-    Ok(())
-}
-
 /// Ends or stops the program, and says where its session is to be read.
 fn stop(shape: &Shape, child: &mut Killed, session: &Path, folder: &Path) -> Result<Vec<String>> {
     let text = |path: &Path| path.display().to_string();
     let pid = child.0.id().to_string();
     if !matches!(shape.memory, Memory::Memfd | Memory::Heap) {
-        child.0.kill()?;
-        child.0.wait()?;
+        child.kill()?;
         return Ok(vec![text(session)]);
     }
     rig::run_quietly(Command::new("kill").args(["-STOP", &pid]))?;
@@ -166,18 +145,8 @@ fn stop(shape: &Shape, child: &mut Killed, session: &Path, folder: &Path) -> Res
         return Ok(vec!["--pid".into(), pid]);
     }
     rig::run_quietly(Command::new("gcore").arg("-o").arg(folder.join("core")).arg(&pid))?;
-    child.0.kill()?;
-    child.0.wait()?;
+    child.kill()?;
     Ok(vec![text(&folder.join(format!("core.{pid}")))])
-}
-
-/// The folder of the one session in `dir`.
-fn session_folder(dir: &Path) -> Result<PathBuf> {
-    let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
-    let mut folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-    let folder = folders.next().context("no session")?;
-    ensure!(folders.next().is_none(), "several sessions");
-    Ok(folder)
 }
 
 /// Fills the data of all rings with 0xAA, before the first event: docs/ABI.md, section 7.

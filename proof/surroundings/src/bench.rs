@@ -2,12 +2,13 @@
 //! what is cleaned up.
 
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rig::run_quietly;
+use rig::scratch::{self, Scratch};
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,7 +18,7 @@ pub(crate) struct Bench {
     /// The folder of the applications.
     apps: PathBuf,
     pub(crate) lastwords: PathBuf,
-    folder: PathBuf,
+    folder: Scratch,
 }
 
 /// The application with its recorder.
@@ -57,10 +58,8 @@ impl Bench {
     pub(crate) fn new(root: &Path, built: &Path, compiled: Option<&Path>) -> Result<Self> {
         let lastwords = built.join("lastwords");
         ensure!(lastwords.is_file(), "no program {}", lastwords.display());
-        let folder = Path::new("/dev/shm")
-            .join(format!("lastwords-proof-surroundings.{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).context("/dev/shm")?;
-        let mut bench = Self { apps: folder.clone(), lastwords, folder };
+        let folder = Scratch::create(Path::new("/dev/shm"), "lastwords-proof-surroundings")?;
+        let mut bench = Self { apps: folder.path().to_owned(), lastwords, folder };
         match compiled {
             Some(apps) => {
                 bench.apps = apps.canonicalize().with_context(|| apps.display().to_string())?
@@ -72,17 +71,15 @@ impl Bench {
 
     /// Makes a new folder for sessions or for other things of a row.
     pub(crate) fn place(&self, name: &str) -> Result<PathBuf> {
-        let folder = self.folder.join(name);
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&folder)
-            .with_context(|| folder.display().to_string())?;
+        let folder = self.folder.path().join(name);
+        scratch::private(&folder)?;
         Ok(folder)
     }
 
     /// Removes what a row left.
     pub(crate) fn clear(&self, dir: &Path) -> Result<()> {
-        for folder in [dir.to_path_buf(), self.folder.join("jail"), self.folder.join("recovered")] {
+        let own = |name| self.folder.path().join(name);
+        for folder in [dir.to_path_buf(), own("jail"), own("recovered")] {
             if folder.exists() {
                 std::fs::remove_dir_all(folder)?;
             }
@@ -105,7 +102,7 @@ impl Bench {
             .args(words)
             .env("LASTWORDS_DIR", dir)
             .env_remove("LASTWORDS")
-            .current_dir(&self.folder);
+            .current_dir(self.folder.path());
         command.stdin(Stdio::null());
         command
     }
@@ -177,7 +174,8 @@ impl Bench {
 
     /// The sessions of the folder, the oldest first. The reader is wrapped by `wrapper`.
     pub(crate) fn sessions(&self, dir: &Path, wrapper: &[&str]) -> Result<Vec<Session>> {
-        let text = output(&mut self.command(&self.lastwords, dir, wrapper, &["list", "--json"]))?;
+        let text =
+            run_quietly(&mut self.command(&self.lastwords, dir, wrapper, &["list", "--json"]))?;
         let json: serde_json::Value = serde_json::from_str(&text).with_context(|| text.clone())?;
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let session = |value: &serde_json::Value| Session {
@@ -217,7 +215,7 @@ pub(crate) fn compile(root: &Path, built: &Path, to: &Path) -> Result<()> {
         command
             .args(["-O1", "-g", "-pthread", "-Wall", "-I"])
             .arg(root.join("crates/capi/include"));
-        output(command.arg("-o").arg(to.join(name)).arg(source(of)).args(more)).map(drop)
+        run_quietly(command.arg("-o").arg(to.join(name)).arg(source(of)).args(more)).map(drop)
     };
     let folder = built.display().to_string();
     let recorder = ["-L", &folder, "-llastwords_c"];
@@ -233,12 +231,6 @@ pub(crate) fn compile(root: &Path, built: &Path, to: &Path) -> Result<()> {
     std::fs::copy(built.join("liblastwords_c.so"), &library)
         .with_context(|| library.display().to_string())?;
     Ok(())
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
 }
 
 impl Session {
@@ -259,7 +251,7 @@ impl Session {
 impl Staying {
     /// Lets an application go on that waits for SIGUSR1, and returns how it ends.
     pub(crate) fn go_on(&mut self) -> Result<ExitStatus> {
-        output(Command::new("kill").args(["-USR1", &self.pid.to_string()]))?;
+        run_quietly(Command::new("kill").args(["-USR1", &self.pid.to_string()]))?;
         self.ended = true;
         Ok(self.child.wait()?)
     }
@@ -270,7 +262,7 @@ impl Staying {
             return Ok(());
         }
         if self.is_ours {
-            output(Command::new("kill").args(["-KILL", &self.pid.to_string()]))?;
+            run_quietly(Command::new("kill").args(["-KILL", &self.pid.to_string()]))?;
             // A process whose parent is gone is reaped by another.
             wait(|| is_gone(self.pid))?;
         } else {
@@ -300,12 +292,4 @@ pub(crate) fn wait(is_so: impl Fn() -> bool) -> Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
-}
-
-/// Runs a command and returns its standard output.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {}\n{said}", output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -1,6 +1,5 @@
 //! Limits on memory. Sessions in memory count for the limit of those who record them.
 
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -174,7 +173,7 @@ pub(crate) fn lowered(
         let status = staying.go_on();
         // The pages go before their group does.
         std::fs::remove_dir_all(dir)?;
-        std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+        rig::scratch::private(dir)?;
         status
     };
     let (expected, status) = (run(PLAIN)?, run(APP)?);

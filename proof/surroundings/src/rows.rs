@@ -231,14 +231,14 @@ fn shares_memory(bench: &Bench, dir: &Path, app: &str, how: &str) -> Result<()> 
     let session = bench.only(dir, &[])?;
     let to = bench.place("recovered")?;
     let mut command = std::process::Command::new(&bench.lastwords);
-    bench::output(
+    rig::run_quietly(
         command.arg("recover").arg(&session.folder).arg("-o").arg(&to).args(["--to", "json"]),
     )?;
     let path = std::fs::read_dir(&to)?.flatten().next().context("nothing was recovered")?.path();
     let text = std::fs::read_to_string(path)?;
     std::fs::remove_dir_all(to)?;
     let mut command = std::process::Command::new(&bench.lastwords);
-    let inspected = bench::output(command.arg("inspect").arg(&session.folder).arg("--json"))?;
+    let inspected = rig::run_quietly(command.arg("inspect").arg(&session.folder).arg("--json"))?;
     let inspected: serde_json::Value = serde_json::from_str(&inspected)?;
     let streams = inspected["sessions"][0]["streams"].as_array().cloned().unwrap_or_default();
     let lost = |stream: &serde_json::Value| {
