@@ -61,8 +61,7 @@ impl Browser {
         let session = browser.call("POST", "/session", Some(wanted))?;
         let id = session["sessionId"].as_str().context("the id of the session")?.to_owned();
         browser.address.push_str(&format!("/session/{id}"));
-        let missing = browser
-            .script("return [outerWidth - innerWidth, outerHeight - innerHeight]", json!([]))?;
+        let missing = browser.ask("return [outerWidth - innerWidth, outerHeight - innerHeight]")?;
         let size = |at: usize, inner: u32| u64::from(inner) + missing[at].as_u64().unwrap_or(0);
         let rect = json!({ "width": size(0, WIDTH), "height": size(1, HEIGHT) });
         browser.call("POST", "/window/rect", Some(rect))?;
@@ -88,6 +87,11 @@ impl Browser {
         Ok(value.clone())
     }
 
+    /// Runs a script without arguments in the page, and returns its value.
+    pub(super) fn ask(&self, script: &str) -> Result<Value> {
+        self.script(script, json!([]))
+    }
+
     /// Runs JavaScript in the page, and returns what it returns.
     pub(super) fn script(&self, script: &str, arguments: Value) -> Result<Value> {
         self.call("POST", "/execute/sync", Some(json!({ "script": script, "args": arguments })))
@@ -102,10 +106,9 @@ impl Browser {
     /// Waits until a condition holds.
     pub(super) fn wait(&self, condition: &str) -> Result<()> {
         let begun = Instant::now();
-        while self.script(&format!("return Boolean({condition})"), json!([]))? != json!(true) {
+        while self.ask(&format!("return Boolean({condition})"))? != json!(true) {
             if begun.elapsed() > PATIENCE {
-                let died =
-                    self.script("return document.getElementById('died')?.textContent", json!([]))?;
+                let died = self.ask("return document.getElementById('died')?.textContent")?;
                 bail!("{condition}: not after {PATIENCE:?}; the page says {died}");
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -132,7 +135,7 @@ impl Browser {
 
     /// Presses a key for a time.
     pub(super) fn press(&self, key: &str, milliseconds: u64) -> Result<()> {
-        self.script("document.activeElement.blur()", json!([]))?;
+        self.ask("document.activeElement.blur()")?;
         let actions = json!([
             { "type": "keyDown", "value": key },
             { "type": "pause", "duration": milliseconds },

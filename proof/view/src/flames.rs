@@ -11,22 +11,11 @@ use serde_json::{Value, json};
 use super::Run;
 use super::made::describe;
 
-/// The metadata, behind the types and with the context of packets in `stream`. The context is that
-/// of a kernel's ftrace.
-const METADATA: [&str; 2] = [
-    r#"
-env { hostname = "stacks"; domain = "kernel"; tracer_name = "lttng-modules"; trace_name = "stacks"; };
-clock { name = monotonic; freq = 1000000000; offset_s = 1795505501; };
-stream {
-    id = 0;
-    "#,
-    r#"
-    event.header := struct { u16 id; stamp timestamp; };
-    event.context := struct { u32 flags; i32 pid; string comm; u64 lost; string text; };
-};
+/// The context of events, which is that of a kernel's ftrace, and the events.
+const CONTEXT: &str = "u32 flags; i32 pid; string comm; u64 lost; string text;";
+const EVENTS: &str = r#"
 event { name = "ftrace:kernel_stack"; id = 0; stream_id = 0; fields := struct { u32 size; }; };
-"#,
-];
+"#;
 /// Functions, the outermost first; each may be the end of a stack.
 const FUNCTIONS: [&[&str]; 3] =
     [&["entry", "idle"], &["do_syscall", "do_exit", "do_idle"], &["schedule", LONG, "a.isra.0"]];
@@ -36,7 +25,7 @@ const STACKS: u64 = 400;
 
 /// Writes stacks, and returns how many there are of each path.
 fn write(folder: &Path) -> Result<BTreeMap<String, u64>> {
-    describe(folder, METADATA)?;
+    describe(folder, ["stacks", "", CONTEXT, EVENTS])?;
     let (mut stream, mut counts, mut rng) = (Stream::default(), BTreeMap::new(), Random(7));
     for at in 0..STACKS {
         let depth = 1 + rng.below(3) as usize;
@@ -80,7 +69,7 @@ impl Run<'_> {
 
     /// Takes a picture of the flame graph of the page that is open.
     pub(super) fn show_flame(&self, what: &str) -> Result<()> {
-        self.browser.script("window.lastwords.panel.show('flame')", json!([]))?;
+        self.browser.ask("window.lastwords.panel.show('flame')")?;
         self.browser.wait("document.getElementById('flame')")?;
         self.picture(what).map(drop)
     }

@@ -22,18 +22,10 @@ pub(super) const HOSTILE: &str =
 /// The beginning of the trace: seconds since the epoch.
 pub(super) const BEGIN: u64 = 1_795_505_501;
 
-/// The metadata, behind the types and with the context of packets in `stream`.
-const METADATA: [&str; 2] = [
-    r#"
-env { hostname = "made"; domain = "kernel"; tracer_name = "lttng-modules"; trace_name = "made"; };
-clock { name = monotonic; freq = 1000000000; offset_s = 1795505501; };
-stream {
-    id = 0;
-    "#,
-    r#"
-    event.header := struct { u16 id; stamp timestamp; };
-    event.context := struct { i32 tid; i32 pid; string procname; };
-};
+/// The context of events.
+const CONTEXT: &str = "i32 tid; i32 pid; string procname;";
+/// The events.
+const EVENTS: &str = r#"
 event { name = "sched_switch"; id = 0; stream_id = 0; fields := struct {
     string prev_comm; i32 prev_tid; u32 prev_state; string next_comm; i32 next_tid; }; };
 event { name = "irq_handler_entry"; id = 1; stream_id = 0; fields := struct { i32 irq; string name; }; };
@@ -42,8 +34,7 @@ event { name = "syscall_entry_read"; id = 3; stream_id = 0; fields := struct { u
 event { name = "syscall_exit_read"; id = 4; stream_id = 0; fields := struct { u64 ret; }; };
 event { name = "app:request"; id = 5; stream_id = 0; loglevel = 6; fields := struct { string path; u64 bytes; }; };
 event { name = "app:failure"; id = 6; stream_id = 0; loglevel = 3; fields := struct { string text; u64 number; }; };
-"#,
-];
+"#;
 
 const NAMES: [&str; 7] = [
     "sched_switch",
@@ -139,17 +130,28 @@ impl Cpu {
     }
 }
 
-/// Makes a folder with the metadata of a trace: a text before the context of packets, and one behind
-/// it.
-pub(super) fn describe(folder: &Path, [before, behind]: [&str; 2]) -> Result<()> {
+/// Makes a folder with the metadata of a kernel's trace: its name, more types, the context of events,
+/// and the events.
+pub(super) fn describe(folder: &Path, [name, types, context, events]: [&str; 4]) -> Result<()> {
     std::fs::create_dir_all(folder)?;
-    let metadata = [TYPES, before, PACKET_CONTEXT, behind].concat();
+    let metadata = format!(
+        r#"{TYPES}{types}
+env {{ hostname = "{name}"; domain = "kernel"; tracer_name = "lttng-modules"; trace_name = "{name}"; }};
+clock {{ name = monotonic; freq = 1000000000; offset_s = {BEGIN}; }};
+stream {{
+    id = 0;
+    {PACKET_CONTEXT}
+    event.header := struct {{ u16 id; stamp timestamp; }};
+    event.context := struct {{ {context} }};
+}};
+{events}"#
+    );
     Ok(std::fs::write(folder.join("metadata"), metadata)?)
 }
 
 /// Writes a trace of `events` events into a new folder.
 pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
-    describe(folder, METADATA)?;
+    describe(folder, ["made", "", CONTEXT, EVENTS])?;
     let mut rng = Random(seed);
     let mut cpus: Vec<Cpu> = (0..CPUS).map(|_| Cpu::default()).collect();
     let mut calls = [None; THREADS.len()];

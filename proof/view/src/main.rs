@@ -107,10 +107,9 @@ impl Run<'_> {
     /// Opens a page and prints how long that took.
     fn open(&self, page: &Path, what: &str) -> Result<Picture> {
         self.browser.open(page)?;
-        let marks = self.browser.script(
+        let marks = self.browser.ask(
             "return [performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0, \
              ...['head', 'drawn'].map((name) => performance.getEntriesByName(name)[0].startTime)]",
-            json!([]),
         )?;
         let size = std::fs::metadata(page)?.len();
         let number = |at: usize| marks[at].as_f64().unwrap_or(0.0);
@@ -128,7 +127,7 @@ impl Run<'_> {
 
     fn picture(&self, what: &str) -> Result<Picture> {
         // The next frame has what was asked for before.
-        self.browser.script("window.lastwords.draw()", json!([]))?;
+        self.browser.ask("window.lastwords.draw()")?;
         let picture = self.browser.picture()?;
         if let Some(folder) = &self.args.pictures {
             std::fs::create_dir_all(folder)?;
@@ -142,7 +141,7 @@ impl Run<'_> {
 
     /// Runs a script in the page that is open, which returns what is wrong.
     fn script(&self, script: &str) -> Result<()> {
-        let wrong = self.browser.script(script, json!([]))?;
+        let wrong = self.browser.ask(script)?;
         ensure!(wrong == json!([]), "{wrong:#}");
         Ok(())
     }
@@ -159,7 +158,7 @@ impl Run<'_> {
         let other = self.folder.join("made-1000").display().to_string();
         self.open(&self.page(&folder, "machines", &[&other])?.0, "two machines")?;
         let labels = "return window.lastwords.timeline.rows.map((row) => row.label)";
-        let labels = self.browser.script(labels, json!([]))?.to_string();
+        let labels = self.browser.ask(labels)?.to_string();
         for label in ["CPUs of odd", "a\u{202e}b 7 on odd", "logger 300 on made"] {
             let label = label.replace("\\u{202e}", "\u{202e}");
             ensure!(labels.contains(&label), "no row {label}: {labels}");
@@ -220,7 +219,7 @@ impl Run<'_> {
     fn counts(&self) -> Result<BTreeMap<String, u64>> {
         let script = "window.lastwords.showAll(); window.lastwords.panel.show('statistics'); \
             return [...document.querySelector('#statistics table').tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent))";
-        let rows = self.browser.script(script, json!([]))?;
+        let rows = self.browser.ask(script)?;
         let rows = rows.as_array().context("rows")?.iter();
         let row = |row: &Value| {
             let (name, count) =
@@ -247,9 +246,8 @@ impl Run<'_> {
             printed.contains("discarded (321 events)") && !said.contains("nothing lost"),
             "{lost}: {said:?}; {printed}"
         );
-        let gaps = self
-            .browser
-            .script("return window.lastwords.data.head.gaps.map((gap) => gap.what)", json!([]))?;
+        let gaps =
+            self.browser.ask("return window.lastwords.data.head.gaps.map((gap) => gap.what)")?;
         ensure!(gaps.to_string().contains("321 events: discarded"), "gaps: {gaps}");
         let again = self.open(&page, &name)?;
         let (canvas, histogram) = (self.region("timeline")?, self.region("histogram")?);
@@ -285,7 +283,7 @@ impl Run<'_> {
     fn rows(&self, picture: &Picture, canvas: Region) -> Result<()> {
         let script = "const { timeline } = window.lastwords; return timeline.rows.filter((row) => row.group === null \
             && row.y + row.height + 30 < timeline.surface.height).map((row) => [row.label, row.y + 24, row.height])";
-        for row in self.browser.script(script, json!([]))?.as_array().into_iter().flatten() {
+        for row in self.browser.ask(script)?.as_array().into_iter().flatten() {
             let (y, height) =
                 (row[1].as_u64().unwrap_or(0) as usize, row[2].as_u64().unwrap_or(0) as usize);
             let region =
@@ -298,7 +296,7 @@ impl Run<'_> {
     /// Times are exact to the nanosecond.
     fn exact(&self, made: &made::Made) -> Result<()> {
         let script = "const { times, data } = window.lastwords; return String(times.exact(data.times[data.times.length - 1]))";
-        let shown = self.browser.script(script, json!([]))?;
+        let shown = self.browser.ask(script)?;
         let expected = (made::BEGIN * 1_000_000_000 + made.end).to_string();
         ensure!(shown == json!(expected), "the last event is at {shown}, expected {expected}");
         Ok(())
@@ -312,7 +310,7 @@ impl Run<'_> {
                 running: `running ${head.cpus[owner]?.cpu} ${head.threads[slices.threads[slice]]?.tid}` })[of]; \
             return [...slices.tracks.keys()].filter((slice) => slices.flags[slice] === 0) \
                 .map((slice) => [name(slice, head.tracks[slices.tracks[slice]]), exact(slices.begins[slice]), exact(slices.ends[slice])])";
-        let shown = self.browser.script(script, json!([]))?;
+        let shown = self.browser.ask(script)?;
         let shown: Vec<(String, String, String)> = serde_json::from_value(shown)?;
         let since = |time: &str| time.parse::<u64>().ok()?.checked_sub(made::BEGIN * 1_000_000_000);
         for (name, begin, end) in &shown {
@@ -337,10 +335,8 @@ impl Run<'_> {
     /// Zooms by keys and by the histogram, to the nanosecond and back.
     fn zoom(&self, name: &str, canvas: Region) -> Result<()> {
         let range = || -> Result<f64> {
-            let range = self.browser.script(
-                "const { from, to } = window.lastwords.view; return to - from",
-                json!([]),
-            )?;
+            let range =
+                self.browser.ask("const { from, to } = window.lastwords.view; return to - from")?;
             range.as_f64().context("a range")
         };
         let before = self.picture(&format!("{name} whole"))?;
@@ -349,16 +345,14 @@ impl Run<'_> {
         ensure!(range()? < whole * 0.7, "W does not zoom in");
         let after = self.picture(&format!("{name} zoomed"))?;
         ensure!(before.difference(&after, canvas) > 0.01, "zooming does not change what is drawn");
-        let from = self.browser.script("return window.lastwords.view.from", json!([]))?;
+        let from = self.browser.ask("return window.lastwords.view.from")?;
         self.browser.press("d", 200)?;
         ensure!(
-            self.browser.script("return window.lastwords.view.from", json!([]))?.as_f64()
-                > from.as_f64(),
+            self.browser.ask("return window.lastwords.view.from")?.as_f64() > from.as_f64(),
             "D does not move"
         );
         self.browser.press("s", 100)?;
-        self.browser
-            .script("for (let at = 0; at < 60; at++) window.lastwords.zoom(0.5)", json!([]))?;
+        self.browser.ask("for (let at = 0; at < 60; at++) window.lastwords.zoom(0.5)")?;
         ensure!(range()? <= 20.0, "the smallest range is {} ns", range()?);
         self.picture(&format!("{name} nanoseconds"))?;
         self.browser.press("0", 0)?;
@@ -396,16 +390,15 @@ impl Run<'_> {
                 const one = async (row) => { const { text, value } = await data.fields.of(row); const shown = valueText(value.fields.number); \
                     if (shown.length > 16) large++; if (!text.includes(`\"number\":${shown}}`)) wrong++; }; \
                 let valueText; return (async () => { ({ valueText } = await import('view/details.js')); for (const row of results.items.slice(0, 50)) await one(row); return [large, wrong]; })()";
-            let numbers = self.browser.script(script, json!([]))?;
+            let numbers = self.browser.ask(script)?;
             ensure!(
                 numbers[0].as_u64() > Some(0) && numbers[1] == json!(0),
                 "large and wrong numbers: {numbers}"
             );
         }
-        let hacked = self.browser.script(
-            "return window.hacked === undefined && document.images.length === 0",
-            json!([]),
-        )?;
+        let hacked = self
+            .browser
+            .ask("return window.hacked === undefined && document.images.length === 0")?;
         ensure!(hacked == json!(true), "a text of the trace became a part of the page");
         self.picture(&format!("{name} found"))?;
         self.browser.write("#search", "\u{e007}")?;
@@ -427,7 +420,7 @@ impl Run<'_> {
         let own = "const { data, marks } = window.lastwords; const rows = marks.every.all.items; \
             return [rows.length, [...rows].every((row) => data.head.threads[data.threads[row]].tid === 100)]";
         self.browser.wait("window.lastwords.marks.every.all.items.length < window.lastwords.data.head.counted / 10")?;
-        let of = self.browser.script(own, json!([]))?;
+        let of = self.browser.ask(own)?;
         ensure!(of[0].as_u64().unwrap_or(0) > 0 && of[1] == json!(true), "filtered by field: {of}");
         self.browser.write("#filter", "\u{e007}")?;
         self.browser.wait(
@@ -444,7 +437,7 @@ impl Run<'_> {
         self.browser.drag(at(2), at(5))?;
         let script = "const { timeline, data } = window.lastwords; const [from, to] = timeline.range; let count = 0; \
             for (const time of data.times) if (time >= from && time <= to) count++; return count";
-        let expected = self.browser.script(script, json!([]))?.as_u64().context("a count")?;
+        let expected = self.browser.ask(script)?.as_u64().context("a count")?;
         let sum: u64 = self.counts()?.values().sum();
         ensure!(
             sum == expected && sum > 0,
@@ -458,7 +451,7 @@ impl Run<'_> {
         let script = "const app = window.lastwords; const begun = performance.now(); let frames = 0; \
             for (const factor of [0.9, 1 / 0.9]) for (let at = 0; at < 60; at++) { app.zoom(factor, app.data.head.home[1] / 2); app.draw(); frames++; } \
             app.timeline.surface.context.getImageData(0, 0, 1, 1); return frames * 1000 / (performance.now() - begun)";
-        let frames = self.browser.script(script, json!([]))?.as_f64().context("frames")?;
+        let frames = self.browser.ask(script)?.as_f64().context("frames")?;
         println!("{name}: {frames:.0} frames a second while zooming");
         Ok(())
     }
@@ -519,7 +512,7 @@ impl Run<'_> {
             ensure!(self.counts()?.values().sum::<u64>() == 1000, "the page does not work");
             let script = "document.getElementById('link-of-others').click(); \
                 return new Promise((done) => setTimeout(() => done(window.evil ?? 0), 100))";
-            let ran = self.browser.script(script, json!([]))?;
+            let ran = self.browser.ask(script)?;
             ensure!(ran == json!(0), "{ran} scripts of others ran before {place}");
         }
         // Their failures are said in the browser's log, which is not that of the next page.
@@ -545,10 +538,10 @@ impl Run<'_> {
         if corner.iter().any(|part| *part > 80) {
             bail!("the page is not dark: {corner:?}");
         }
-        browser.script("window.dispatchEvent(new Event('beforeprint'))", json!([]))?;
+        browser.ask("window.dispatchEvent(new Event('beforeprint'))")?;
         let printed = browser.picture()?.colour(700, 895);
         ensure!(printed.iter().all(|part| *part > 200), "the page is printed dark: {printed:?}");
-        browser.script("window.dispatchEvent(new Event('afterprint'))", json!([]))?;
+        browser.ask("window.dispatchEvent(new Event('afterprint'))")?;
         ensure!(browser.print()? > 20_000, "the page is printed empty");
         if let Some(folder) = &self.args.pictures {
             std::fs::write(folder.join("dark.png"), &picture.png)?;

@@ -9,27 +9,17 @@ use lastwords_testkit::ctf::Stream;
 use super::filters::Words;
 use super::made::describe;
 
-/// The metadata, behind the types and with the context of packets in `stream`.
-const METADATA: [&str; 2] = [
-    r#"
-typealias floating_point { exp_dig = 11; mant_dig = 53; align = 8; } := double;
-env { hostname = "odd"; domain = "kernel"; tracer_name = "lttng-modules"; trace_name = "odd"; };
-clock { name = monotonic; freq = 1000000000; offset_s = 1795505501; };
-stream {
-    id = 0;
-    "#,
-    r#"
-    event.header := struct { u16 id; stamp timestamp; };
-    event.context := struct { i32 tid; string procname; };
-};
+/// A type of fields, and the events.
+const DOUBLE: &str =
+    "typealias floating_point { exp_dig = 11; mant_dig = 53; align = 8; } := double;";
+const EVENTS: &str = r#"
 event { name = "odd"; id = 0; stream_id = 0; fields := struct {
     enum : u16 { A = 0, "x y" = 2 } kind; struct { i32 value; string label; } same; double d; string text; u64 large;
     u32 _10; u32 _2; u32 _1; }; };
 event { name = "long"; id = 1; stream_id = 0; fields := struct { string text; }; };
 event { name = "syscall_entry_read"; id = 2; stream_id = 0; fields := struct { u32 fd; }; };
 event { name = "syscall_exit_read"; id = 3; stream_id = 0; fields := struct { u64 ret; }; };
-"#,
-];
+"#;
 
 /// The names and values of the trace, of which filters are made. The text of the long event is not
 /// on the page.
@@ -42,7 +32,7 @@ pub(super) const WORDS: Words = Words {
 
 /// Writes the trace into a new folder. `odd.js` knows what is in it.
 pub(super) fn write(folder: &Path) -> Result<()> {
-    describe(folder, METADATA)?;
+    describe(folder, ["odd", DOUBLE, "i32 tid; string procname;", EVENTS])?;
     let mut stream = Stream::default();
     let mut put = |kind: u16, time: u64, fields: &[&[u8]]| {
         let head = [

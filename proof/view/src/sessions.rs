@@ -30,22 +30,19 @@ impl Run<'_> {
         let died = self.text("#died")?;
         ensure!(died.contains("tokio-app: killed"), "died: {died}");
         let labels = "return window.lastwords.timeline.rows.map((row) => row.label)";
-        let labels = self.browser.script(labels, json!([]))?.to_string();
+        let labels = self.browser.ask(labels)?.to_string();
         ensure!(labels.contains("Spans") && labels.contains("tokio-rt-worker"), "rows: {labels}");
         // The spans `batch` lie in `server`: their lanes are below.
         let nested = "const { data } = window.lastwords; const { head, slices } = data; const depth = (name) => [...slices.tracks.keys()] \
             .filter((slice) => head.labels[slices.labels[slice]] === name).map((slice) => head.tracks[slices.tracks[slice]].depth); \
             return [Math.min(...depth('tokio_app::server')), Math.min(...depth('tokio_app::batch'))]";
-        let depths = self.browser.script(nested, json!([]))?;
+        let depths = self.browser.ask(nested)?;
         ensure!(depths[0].as_u64() < depths[1].as_u64(), "lanes: {depths}");
         self.browser.press("t", 0)?;
         // Times count from the death, whose word the page has.
         let script = "const { times, data } = window.lastwords; const { time, word } = data.head.deaths[0]; \
             return time === null || (String(times.exact(times.end)) === time && times.before === `before the ${word}`)";
-        ensure!(
-            self.browser.script(script, json!([]))? == json!(true),
-            "times do not count from the death"
-        );
+        ensure!(self.browser.ask(script)? == json!(true), "times do not count from the death");
         self.picture("session before the end")?;
         Ok(())
     }
