@@ -8,6 +8,8 @@ pub(crate) mod lane;
 mod lane_cache;
 pub(crate) mod locked;
 pub(crate) mod lockless;
+#[cfg(any(loom, not(target_arch = "x86_64")))]
+pub(crate) mod never;
 pub(crate) mod rseq;
 pub(crate) mod rseq_fast;
 pub(crate) mod single_writer;

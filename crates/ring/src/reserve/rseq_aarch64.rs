@@ -12,8 +12,9 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::Commit;
 use crate::cpu::{self, OFFSET};
-use crate::record::{Padded, Piece, ShortText, Tail};
+use crate::record::{Padded, Piece, Tail};
 use crate::reserve::lane::Lane;
+pub(in crate::reserve) use crate::reserve::never::{record_short_text, record_varying};
 
 /// The descriptor of a section, from 71 to 72, whose address is then in `t`.
 macro_rules! descriptor {
@@ -246,35 +247,4 @@ fn place(lane: &Lane, area: &cpu::Area, total: u64) -> Option<(u64, u64)> {
     let fits = behind <= lane.room && behind + total <= lane.room;
     let near = clock.wrapping_sub(lane.control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
     (ours && live && fits && near).then_some((position, clock))
-}
-
-/// Never records, because this architecture has no section for such texts: the caller measures a
-/// text first.
-///
-/// # Safety
-/// There are no requirements.
-#[inline(always)]
-pub(in crate::reserve) unsafe fn record_short_text(
-    _: &Lane,
-    _: u32,
-    _: (u64, u64),
-    _: usize,
-    _: ShortText,
-) -> bool {
-    false
-}
-
-/// Never records: events with a tail take the general path on this architecture.
-///
-/// # Safety
-/// There are no requirements.
-#[inline(always)]
-pub(in crate::reserve) unsafe fn record_varying(
-    _: &Lane,
-    _: u32,
-    _: u64,
-    _: usize,
-    _: &[u8],
-) -> bool {
-    false
 }

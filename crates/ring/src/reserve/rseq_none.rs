@@ -2,8 +2,11 @@
 //! lockless stream.
 
 use super::Commit;
-use crate::record::{Padded, Piece, ShortText, Tail};
+use crate::record::{Piece, Tail};
 use crate::reserve::lane::Lane;
+pub(in crate::reserve) use crate::reserve::never::{
+    record_padded, record_short_text, record_varying,
+};
 
 /// Never publishes.
 ///
@@ -24,51 +27,6 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     _: usize,
     _: usize,
     _: Option<Tail<'_>>,
-) -> bool {
-    false
-}
-
-/// Never records, because this architecture has no section for such texts: the caller measures a
-/// text first.
-///
-/// # Safety
-/// There are no requirements.
-#[inline(always)]
-pub(in crate::reserve) unsafe fn record_short_text(
-    _: &Lane,
-    _: u32,
-    _: (u64, u64),
-    _: usize,
-    _: ShortText,
-) -> bool {
-    false
-}
-
-/// Never records.
-///
-/// # Safety
-/// There are no requirements.
-#[inline(always)]
-pub(in crate::reserve) unsafe fn record_varying(
-    _: &Lane,
-    _: u32,
-    _: u64,
-    _: usize,
-    _: &[u8],
-) -> bool {
-    false
-}
-
-/// Never records.
-///
-/// # Safety
-/// There are no requirements.
-pub(in crate::reserve) unsafe fn record_padded(
-    _: &Lane,
-    _: u32,
-    _: u16,
-    _: usize,
-    _: Padded<'_>,
 ) -> bool {
     false
 }

@@ -13,8 +13,10 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Point, area, point, tick, with_world};
 use crate::hooks::fault;
-use crate::record::{Padded, Piece, ShortText, Tail};
+use crate::record::{Piece, Tail};
 use crate::reserve::lane::Lane;
+// The model has no texts of C, and records the other payloads as words with a tail.
+pub(crate) use crate::reserve::never::{record_padded, record_short_text, record_varying};
 use crate::reserve::rseq::Commit;
 
 std::thread_local! {
@@ -145,34 +147,4 @@ pub(crate) unsafe fn record<const W: usize>(
 /// Restarts every running section, as an interrupt on every CPU does.
 pub(crate) fn restart_all() {
     with_world(|w| w.cpus.iter().for_each(|cpu| *cpu.lock().expect("no panics") = 0));
-}
-
-/// Never records, because the model has no texts of C.
-///
-/// # Safety
-/// There are no requirements.
-pub(crate) unsafe fn record_short_text(
-    _: &Lane,
-    _: u32,
-    _: (u64, u64),
-    _: usize,
-    _: ShortText,
-) -> bool {
-    false
-}
-
-/// Never records: the model records the same payloads as words with a tail.
-///
-/// # Safety
-/// There are no requirements.
-pub(crate) unsafe fn record_varying(_: &Lane, _: u32, _: u64, _: usize, _: &[u8]) -> bool {
-    false
-}
-
-/// Never records: the model records the same payloads as words with a tail.
-///
-/// # Safety
-/// There are no requirements.
-pub(crate) unsafe fn record_padded(_: &Lane, _: u32, _: u16, _: usize, _: Padded<'_>) -> bool {
-    false
 }
