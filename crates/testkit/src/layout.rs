@@ -5,22 +5,48 @@
 //! bytes.
 #![allow(missing_docs, reason = "a table: the names are those of docs/ABI.md")]
 
+/// Meaning of a field, as far as it can mislead a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A length or count.
+    Length,
+    /// An offset.
+    Offset,
+    /// Another value.
+    Other,
+}
+
+/// A field that readers use: its name, offset, width in bytes, and meaning.
+pub type Row = (&'static str, usize, usize, Role);
+
+/// Defines the offsets of the fields of a structure that readers use, and their list.
+macro_rules! fields {
+    ($list:ident: $($name:ident = $at:literal, $width:literal $role:ident;)*) => {
+        $(pub const $name: usize = $at;)*
+        pub const $list: &[super::Row] =
+            &[$((stringify!($name), $at, $width, super::Role::$role)),*];
+    };
+}
+
 /// Section 1: regions.
 pub mod region {
     pub const MAGIC: [u8; 16] =
         [0x89, 0x4c, 0x41, 0x53, 0x54, 0x57, 0x4f, 0x52, 0x44, 0x53, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0];
     pub const PAGE: usize = 4096;
     pub const HEADER_LEN: usize = 128;
-    pub const MAJOR_AT: usize = 16;
-    pub const MINOR_AT: usize = 18;
-    pub const KIND_AT: usize = 20;
-    pub const BYTE_ORDER_AT: usize = 24;
-    pub const WORD_SIZE_AT: usize = 28;
-    pub const SIZE_AT: usize = 32;
-    pub const SESSION_AT: usize = 40;
-    pub const INDEX_AT: usize = 56;
-    pub const FIXED_LEN_AT: usize = 60;
-    pub const CHECK_AT: usize = 112;
+    fields! { HEADER:
+        MAGIC_AT = 0, 8 Other;
+        MAJOR_AT = 16, 2 Other;
+        MINOR_AT = 18, 2 Other;
+        KIND_AT = 20, 4 Other;
+        BYTE_ORDER_AT = 24, 4 Other;
+        WORD_SIZE_AT = 28, 4 Other;
+        SIZE_AT = 32, 8 Length;
+        SESSION_AT = 40, 8 Other;
+        INDEX_AT = 56, 4 Other;
+        FIXED_LEN_AT = 60, 4 Length;
+        CHECK_AT = 112, 8 Other;
+    }
     pub const BYTE_ORDER_MARK: u32 = 0x0102_0304;
     pub const KIND_SESSION: u32 = 1;
     pub const KIND_REGISTRY: u32 = 2;
@@ -33,86 +59,98 @@ pub mod region {
 pub mod session {
     pub const INFO_AT: usize = 128;
     pub const INFO_LEN: usize = 480;
-    pub const CREATED_REALTIME_AT: usize = 0;
-    pub const CREATED_MONOTONIC_AT: usize = 8;
+    fields! { SESSION:
+        CREATED_REALTIME_AT = 0, 8 Other;
+        CREATED_MONOTONIC_AT = 8, 8 Other;
+        RESERVATION_AT = 40, 4 Other;
+        BACKEND_AT = 44, 4 Other;
+        SCOPE_AT = 48, 4 Other;
+        CPUS_AT = 52, 4 Length;
+        CONTROL_OFF_AT = 56, 4 Offset;
+        CLOCK_OFF_AT = 60, 4 Offset;
+        CHANNELS_OFF_AT = 64, 4 Offset;
+        PROCESSES_OFF_AT = 68, 4 Offset;
+        THREADS_OFF_AT = 72, 4 Offset;
+        THREADS_AT = 76, 4 Length;
+        NAME_AT = 96, 8 Other;
+    }
     pub const CREATOR_START_AT: usize = 16;
     pub const CREATOR_PIDNS_AT: usize = 24;
     pub const CREATOR_PID_AT: usize = 32;
     pub const UID_AT: usize = 36;
-    pub const RESERVATION_AT: usize = 40;
-    pub const BACKEND_AT: usize = 44;
-    pub const SCOPE_AT: usize = 48;
-    pub const CPUS_AT: usize = 52;
-    pub const CONTROL_OFF_AT: usize = 56;
-    pub const CLOCK_OFF_AT: usize = 60;
-    pub const CHANNELS_OFF_AT: usize = 64;
-    pub const PROCESSES_OFF_AT: usize = 68;
-    pub const THREADS_OFF_AT: usize = 72;
-    pub const THREADS_AT: usize = 76;
     pub const BOOT_ID_AT: usize = 80;
-    pub const NAME_AT: usize = 96;
     pub const HOSTNAME_AT: usize = 160;
     pub const PROGRAM_AT: usize = 224;
     pub const NAME_LEN: usize = 64;
     pub const PROGRAM_LEN: usize = 256;
 
     pub const CONTROL_LEN: usize = 16576;
-    pub const FLIP_AT: usize = 0;
-    pub const RECORDING_AT: usize = 4;
+    fields! { CONTROL:
+        FLIP_AT = 0, 4 Other;
+        RECORDING_AT = 4, 4 Other;
+        FINISHED_AT = 12, 4 Other;
+        ENDING_AT = 20, 4 Other;
+        SNAPSHOT_AT = 64, 4 Other;
+        SNAPSHOT_STREAM_AT = 96, 4 Other;
+        RULES_TURN_AT = 136, 4 Length;
+        RULES_LEN_AT = 140, 4 Length;
+    }
     pub const GENERATION_AT: usize = 8;
-    pub const FINISHED_AT: usize = 12;
-    pub const ENDING_AT: usize = 20;
     pub const ENDED_BY_AT: usize = 24;
     pub const PANICS_AT: usize = 28;
     pub const ENDED_AT: usize = 32;
     pub const PANICKED_AT: usize = 40;
     pub const REMOVED_AT: usize = 48;
-    pub const SNAPSHOT_AT: usize = 64;
     pub const SNAPSHOTS_AT: usize = 68;
     pub const SNAPSHOT_LOCK_AT: usize = 72;
     pub const SNAPSHOT_READER_AT: usize = 80;
     pub const SNAPSHOT_CLOCK_AT: usize = 88;
-    pub const SNAPSHOT_STREAM_AT: usize = 96;
     pub const COUNTERS_AT: usize = 112;
     pub const HISTOGRAMS_AT: usize = 116;
     pub const RULES_LOCK_AT: usize = 128;
-    pub const RULES_TURN_AT: usize = 136;
-    pub const RULES_LEN_AT: usize = 140;
     pub const RULES_AT: usize = 192;
     pub const RULES_MAX: usize = 64;
     pub const RULE_LEN: usize = 128;
     pub const RULE_PATTERN_AT: usize = 16;
 
     pub const CLOCK_LEN: usize = 192;
-    pub const CLOCK_KIND_AT: usize = 0;
-    pub const CLOCK_NEWEST_AT: usize = 4;
-    pub const CLOCK_FREQUENCY_AT: usize = 8;
+    fields! { CLOCK:
+        CLOCK_KIND_AT = 0, 4 Other;
+        CLOCK_NEWEST_AT = 4, 4 Other;
+        CLOCK_FREQUENCY_AT = 8, 8 Other;
+    }
     pub const CLOCK_BUSY_AT: usize = 16;
     pub const CLOCK_SAMPLES_AT: usize = 64;
     pub const SAMPLE_LEN: usize = 32;
-    pub const SAMPLE_CLOCK_AT: usize = 0;
-    pub const SAMPLE_MONOTONIC_AT: usize = 8;
-    pub const SAMPLE_REALTIME_AT: usize = 16;
+    fields! { SAMPLE:
+        SAMPLE_CLOCK_AT = 0, 8 Other;
+        SAMPLE_MONOTONIC_AT = 8, 8 Other;
+        SAMPLE_REALTIME_AT = 16, 8 Other;
+    }
     pub const SAMPLE_WIDTH_AT: usize = 24;
 
     pub const CHANNELS_MAX: usize = 32;
     pub const CHANNEL_LEN: usize = 128;
-    pub const CHANNEL_STATE_AT: usize = 0;
+    fields! { CHANNEL:
+        CHANNEL_STATE_AT = 0, 4 Other;
+        CHANNEL_NEXT_ID_AT = 8, 4 Other;
+        CHANNEL_MODE_AT = 12, 4 Other;
+        CHANNEL_FLAGS_AT = 16, 4 Other;
+        CHANNEL_CONTEXTS_AT = 20, 4 Other;
+        CHANNEL_FIRST_STREAM_AT = 24, 4 Other;
+        CHANNEL_STREAMS_AT = 28, 4 Other;
+        CHANNEL_SUB_BUFFER_SIZE_AT = 32, 8 Other;
+        CHANNEL_SUB_BUFFERS_AT = 40, 4 Other;
+        CHANNEL_NAME_AT = 56, 8 Other;
+    }
     pub const CHANNEL_RECORDING_AT: usize = 4;
-    pub const CHANNEL_NEXT_ID_AT: usize = 8;
-    pub const CHANNEL_MODE_AT: usize = 12;
-    pub const CHANNEL_FLAGS_AT: usize = 16;
-    pub const CHANNEL_CONTEXTS_AT: usize = 20;
-    pub const CHANNEL_FIRST_STREAM_AT: usize = 24;
-    pub const CHANNEL_STREAMS_AT: usize = 28;
-    pub const CHANNEL_SUB_BUFFER_SIZE_AT: usize = 32;
-    pub const CHANNEL_SUB_BUFFERS_AT: usize = 40;
-    pub const CHANNEL_NAME_AT: usize = 56;
 
     pub const PROCESSES_MAX: usize = 256;
     pub const PROCESS_LEN: usize = 32;
-    pub const PROCESS_PID_AT: usize = 0;
-    pub const PROCESS_START_AT: usize = 8;
+    fields! { PROCESS:
+        PROCESS_PID_AT = 0, 4 Other;
+        PROCESS_START_AT = 8, 8 Other;
+    }
     pub const PROCESS_PIDNS_AT: usize = 16;
 
     pub const THREAD_LEN: usize = 320;
@@ -122,11 +160,13 @@ pub mod session {
     pub const LEVELS_AT: usize = 64;
     pub const LEVELS: usize = 4;
     pub const LEVEL_LEN: usize = 64;
-    pub const TARGET_AT: usize = 0;
-    pub const BEGIN_AT: usize = 8;
-    pub const END_AT: usize = 16;
-    pub const CONFIRMED_AT: usize = 24;
-    pub const STATE_AT: usize = 32;
+    fields! { LEVEL:
+        TARGET_AT = 0, 8 Other;
+        BEGIN_AT = 8, 8 Other;
+        END_AT = 16, 8 Other;
+        CONFIRMED_AT = 24, 8 Other;
+        STATE_AT = 32, 8 Other;
+    }
     pub const STATE_RESERVING: u64 = 1;
     pub const STATE_COPIED: u64 = 2;
     pub const STATE_SWITCH: u64 = 3;
@@ -154,18 +194,22 @@ pub mod session {
 /// Section 4: the registry.
 pub mod registry {
     pub const LOCK_AT: usize = 128;
-    pub const END_AT: usize = 136;
-    pub const DROPPED_AT: usize = 144;
+    fields! { TABLE:
+        END_AT = 136, 8 Length;
+        DROPPED_AT = 144, 8 Other;
+    }
     pub const VALUES_CUT_AT: usize = 160;
     pub const VALUES_CHANGED_AT: usize = 184;
     pub const NAMES_AT_AT: usize = 168;
     pub const NAMES_REPLACED_AT: usize = 176;
     pub const RECORDS_AT: usize = 192;
     pub const RECORD_HEADER_LEN: usize = 16;
-    pub const RECORD_LEN_AT: usize = 0;
-    pub const RECORD_KIND_AT: usize = 4;
-    pub const RECORD_FLAGS_AT: usize = 6;
-    pub const RECORD_CHECK_AT: usize = 8;
+    fields! { RECORD:
+        RECORD_LEN_AT = 0, 4 Length;
+        RECORD_KIND_AT = 4, 2 Other;
+        RECORD_FLAGS_AT = 6, 2 Other;
+        RECORD_CHECK_AT = 8, 8 Other;
+    }
     pub const EVENT: u16 = 1;
     pub const CONTEXT: u16 = 2;
     pub const MODULE: u16 = 3;
@@ -191,17 +235,19 @@ pub mod packet {
     pub const HEADER_LEN: usize = 84;
     pub const TRAILER_LEN: usize = 16;
     pub const CHECK_FROM_END: usize = 8;
-    pub const MAGIC_AT: usize = 0;
-    pub const UUID_AT: usize = 4;
-    pub const CHANNEL_AT: usize = 20;
-    pub const STREAM_AT: usize = 24;
-    pub const BEGIN_AT: usize = 32;
-    pub const END_AT: usize = 40;
-    pub const CONTENT_SIZE_AT: usize = 48;
-    pub const PACKET_SIZE_AT: usize = 56;
-    pub const SEQ_NUM_AT: usize = 64;
-    pub const DISCARDED_AT: usize = 72;
-    pub const CPU_AT: usize = 80;
+    fields! { PACKET:
+        MAGIC_AT = 0, 4 Other;
+        UUID_AT = 4, 8 Other;
+        CHANNEL_AT = 20, 4 Other;
+        STREAM_AT = 24, 8 Other;
+        BEGIN_AT = 32, 8 Other;
+        END_AT = 40, 8 Other;
+        CONTENT_SIZE_AT = 48, 8 Other;
+        PACKET_SIZE_AT = 56, 8 Other;
+        SEQ_NUM_AT = 64, 8 Other;
+        DISCARDED_AT = 72, 8 Other;
+        CPU_AT = 80, 4 Other;
+    }
 }
 
 /// Section 6: event headers.
@@ -223,13 +269,15 @@ pub mod header {
 pub mod stream {
     pub const INFO_AT: usize = 128;
     pub const INFO_LEN: usize = 64;
-    pub const CHANNEL_AT: usize = 0;
-    pub const CPU_AT: usize = 4;
-    pub const RESERVATION_AT: usize = 8;
-    pub const MODE_AT: usize = 12;
-    pub const SUB_BUFFER_SIZE_AT: usize = 16;
-    pub const SUB_BUFFERS_AT: usize = 24;
-    pub const PAGE_SIZE_AT: usize = 28;
+    fields! { STREAM:
+        CHANNEL_AT = 0, 4 Other;
+        CPU_AT = 4, 4 Other;
+        RESERVATION_AT = 8, 4 Other;
+        MODE_AT = 12, 4 Other;
+        SUB_BUFFER_SIZE_AT = 16, 8 Length;
+        SUB_BUFFERS_AT = 24, 4 Length;
+        PAGE_SIZE_AT = 28, 4 Length;
+    }
     pub const SLOTS_OFF_AT: usize = 32;
     pub const DATA_OFF_AT: usize = 48;
     pub const ANY_CPU: u32 = 0xffff_ffff;
@@ -246,45 +294,53 @@ pub mod stream {
     pub const SKIPPED: usize = 6;
     pub const HALVES_AT: usize = 128;
     pub const HALF_LEN: usize = 192;
-    pub const RESERVE_AT: usize = 0;
-    pub const ATTEMPT_AT: usize = 8;
+    fields! { HALF:
+        RESERVE_AT = 0, 8 Length;
+        ATTEMPT_AT = 8, 8 Other;
+        FIRST_AT = 64, 8 Offset;
+        CONTIGUOUS_AT = 72, 8 Other;
+        CONSUMED_AT = 128, 8 Other;
+        DROPPED_AT = 80, 8 Other;
+    }
     pub const LAST_CLOCK_AT: usize = 16;
-    pub const FIRST_AT: usize = 64;
-    pub const CONTIGUOUS_AT: usize = 72;
-    pub const DROPPED_AT: usize = 80;
     pub const BACKED_AT: usize = 88;
-    pub const CONSUMED_AT: usize = 128;
     pub const POSITION_BITS: u32 = 52;
     pub const CLOSED_BIT: u64 = 1 << 63;
 
     pub const SLOT_LEN: usize = 64;
-    pub const COMMITTED_AT: usize = 0;
-    pub const CONTENT_END_AT: usize = 8;
-    pub const END_CLOCK_AT: usize = 16;
+    fields! { SLOT:
+        COMMITTED_AT = 0, 8 Other;
+        CONTENT_END_AT = 8, 8 Other;
+        END_CLOCK_AT = 16, 8 Other;
+    }
 }
 
 /// Section 10: spans.
 pub mod spans {
-    pub const CAPACITY_AT: usize = 128;
+    fields! { TABLE:
+        CAPACITY_AT = 128, 4 Length;
+        NEXT_ID_AT = 144, 8 Other;
+    }
     pub const HINT_AT: usize = 132;
     pub const DROPPED_AT: usize = 136;
-    pub const NEXT_ID_AT: usize = 144;
     pub const EVICTED_AT: usize = 152;
     pub const SKIPPED_AT: usize = 160;
     pub const ABANDONED_AT: usize = 168;
     pub const SPANS_AT: usize = 192;
     pub const SPAN_LEN: usize = 256;
-    pub const ID_AT: usize = 0;
+    fields! { SPAN:
+        ID_AT = 0, 8 Other;
+        OPENED_AT = 16, 8 Other;
+        STATE_AT = 40, 4 Other;
+        TEXT_LEN_AT = 44, 4 Other;
+        LEVEL_AT = 48, 4 Other;
+        INSIDE_AT = 52, 4 Other;
+        TEXT_AT = 64, 8 Other;
+    }
     pub const PARENT_AT: usize = 8;
-    pub const OPENED_AT: usize = 16;
     pub const OPENER_AT: usize = 24;
     pub const ENTERED_AT: usize = 32;
-    pub const STATE_AT: usize = 40;
-    pub const TEXT_LEN_AT: usize = 44;
-    pub const LEVEL_AT: usize = 48;
-    pub const INSIDE_AT: usize = 52;
     pub const OPENER_START_AT: usize = 56;
-    pub const TEXT_AT: usize = 64;
     pub const TEXT_LEN: usize = 184;
     pub const ACTIVE_AT: usize = 248;
 }

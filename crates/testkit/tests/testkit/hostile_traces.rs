@@ -103,10 +103,10 @@ fn seal(arena: &mut Arena, image: &lastwords_testkit::image::Image, field: &Fiel
             arena.seal_packet(at, spot.len);
         }
     }
-    if field.name.starts_with("registry") && !field.name.ends_with(".check") {
-        arena.seal_records(field.region);
-    }
-    if !field.name.ends_with(".check") {
+    if !field.name.ends_with("CHECK_AT") {
+        if field.name.starts_with("registry") {
+            arena.seal_records(field.region);
+        }
         arena.seal(field.region);
     }
 }
