@@ -16,6 +16,11 @@ impl Random {
         self.bits() % n.max(1)
     }
 
+    /// Returns a place in something of `len` parts.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
     /// Returns true once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
@@ -23,8 +28,18 @@ impl Random {
 
     /// Returns one of some values.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
+        &from[self.index(from.len())]
     }
+}
+
+/// Returns the seed of a test: that of `LASTWORDS_SEED`, which repeats a run, or one by the clock.
+/// It is printed.
+pub fn seed() -> u64 {
+    let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let by_clock = || std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+    let seed = given.unwrap_or_else(by_clock);
+    println!("LASTWORDS_SEED={seed}");
+    seed
 }
 
 /// Returns one number made of another: different ones of different ones.

@@ -7,32 +7,11 @@ use lastwords::internals::ending;
 use lastwords::internals::regions::Regions;
 use lastwords::internals::shared::SessionShared;
 use lastwords::{ChannelConfig, Ending, Memory, Session};
-use lastwords_ring::ClockKind;
+use lastwords_testkit::random::{Random, seed};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// A generator of numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
-    }
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
-    seed.unwrap_or_else(|| ClockKind::Realtime.now())
-}
 
 /// A session on the heap in which nobody records, of a random shape.
 fn session(random: &mut Random) -> SessionShared {
@@ -57,11 +36,11 @@ fn fill(regions: &Regions, random: &mut Random) {
                 }
                 for word in 0..BLOCK / 8 {
                     // SAFETY: the table has pages of this size, and nobody records in this session.
-                    unsafe { page.add(word).write_volatile(random.next()) };
+                    unsafe { page.add(word).write_volatile(random.bits()) };
                 }
             }
             for slot in region.stream.slots(half) {
-                slot.committed.store(random.next(), Relaxed);
+                slot.committed.store(random.bits(), Relaxed);
             }
             region.stream.control().half[half].reserve.store(random.below(1 << 40), Relaxed);
         }
@@ -175,7 +154,7 @@ fn damaged_memory_is_copied_or_refused() {
         let mut found = found(&shared.regions);
         for _ in 0..1 + random.below(4) {
             let index = random.below(found.len() as u64) as usize;
-            let number = random.next() >> random.below(64);
+            let number = random.bits() >> random.below(64);
             let region = &mut found[index];
             match random.below(8) {
                 0 => region.len = number,
@@ -190,7 +169,7 @@ fn damaged_memory_is_copied_or_refused() {
                 }
             }
         }
-        let (own, damage) = (own_memory(), Cell::new(random.next()));
+        let (own, damage) = (own_memory(), Cell::new(random.bits()));
         let read = |address: u64, buffer: &mut [u8]| {
             let mut random = Random(damage.get());
             let is_read = own(address, buffer);
@@ -198,7 +177,7 @@ fn damaged_memory_is_copied_or_refused() {
                 let at = random.below(buffer.len() as u64) as usize;
                 buffer[at] ^= 1 << random.below(8);
             }
-            damage.set(random.next());
+            damage.set(random.bits());
             is_read && random.below(64) != 0
         };
         let folder = tempfile::tempdir().expect("a folder");

@@ -10,26 +10,11 @@ use lastwords_abi::session::{
 };
 use lastwords_ring::clock::counter;
 use lastwords_ring::{Channel, Lost, Padded, Stream, Tail};
+use lastwords_testkit::random::{Random, seed};
 
-/// Makes numbers from a seed (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// Returns bytes without a zero, so that the test notices a byte that was not stored.
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| 1 + (self.next() % 255) as u8).collect()
-    }
+/// Returns bytes without a zero, so that the test notices a byte that was not stored.
+fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
+    (0..len).map(|_| 1 + random.below(255) as u8).collect()
 }
 
 /// The way in which an event is recorded.
@@ -54,26 +39,26 @@ struct Event {
 }
 
 impl Event {
-    fn new(dice: &mut Dice, ways: &[Way]) -> Self {
-        let way = ways[dice.below(ways.len())];
+    fn new(random: &mut Random, ways: &[Way]) -> Self {
+        let way = ways[random.index(ways.len())];
         // Most ids are compact, because only those take the fast path.
-        let id = if dice.below(8) == 0 { dice.below(400) } else { dice.below(29) } as u16;
-        let tail = match dice.below(20) {
-            0 => dice.below(5000),
-            1..4 => dice.below(300),
-            _ => dice.below(48),
+        let id = if random.index(8) == 0 { random.index(400) } else { random.index(29) } as u16;
+        let tail = match random.index(20) {
+            0 => random.index(5000),
+            1..4 => random.index(300),
+            _ => random.index(48),
         };
         match way {
             Way::Words | Way::UpTo => {
-                let head = if dice.below(4) == 0 { dice.below(257) } else { dice.below(49) };
-                Self { way, id, payload: dice.bytes(head), head }
+                let head = if random.index(4) == 0 { random.index(257) } else { random.index(49) };
+                Self { way, id, payload: bytes(random, head), head }
             }
             Way::Parts | Way::Padded => {
-                Self { way, id, payload: dice.bytes(tail), head: dice.below(tail + 1) }
+                Self { way, id, payload: bytes(random, tail), head: random.index(tail + 1) }
             }
             Way::Text | Way::Bytes | Way::Varying => {
-                let head = dice.below(if way == Way::Varying { 9 } else { 29 });
-                let mut payload = dice.bytes(head + tail);
+                let head = random.index(if way == Way::Varying { 9 } else { 29 });
+                let mut payload = bytes(random, head + tail);
                 payload.extend((way == Way::Text).then_some(0));
                 Self { way, id, payload, head }
             }
@@ -323,13 +308,13 @@ fn run(shape: &Shape, seed: u64, count: usize, ways: &[Way]) -> (usize, usize) {
     let cpu = bind_to_this_cpu();
     let channel = channel(shape);
     let stream = &channel.streams()[cpu];
-    let mut dice = Dice(seed);
+    let mut random = Random(seed);
     let mut model =
         Model { shape: *shape, cpu: cpu as u32, position: 0, open: Vec::new(), last: 0, lost: 0 };
     let (mut traces, mut likely) = (0, 0);
     model.position = stream.position(0);
     for n in 0..count {
-        let event = Event::new(&mut dice, ways);
+        let event = Event::new(&mut random, ways);
         let before = model.position;
         let from = counter();
         let done = event.record(channel);
@@ -365,13 +350,6 @@ fn run(shape: &Shape, seed: u64, count: usize, ways: &[Way]) -> (usize, usize) {
         }
     }
     (traces, likely)
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(counter);
-    println!("LASTWORDS_SEED={seed}");
-    seed
 }
 
 const FAST: [Way; 6] = [Way::Words, Way::Text, Way::Bytes, Way::Padded, Way::UpTo, Way::Varying];

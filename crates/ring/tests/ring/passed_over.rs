@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::common::{Shape, channel_in, parts_of, payload, session_region};
+use crate::common::{Shape, bind_to_this_cpu, channel_in, parts_of, payload, session_region};
 use lastwords_abi::session::{IN_FLIGHT_RESERVING, RESERVATION_LOCKLESS, SessionInfo, Thread};
 use lastwords_abi::stream::{CONTROL_OFF, RECLAIMED, SKIPPED, Slot, StreamControl};
 use lastwords_ring::{ClockKind, os};
@@ -11,16 +11,6 @@ use lastwords_ring::{ClockKind, os};
 /// Sub-buffers of the ring, and bytes of each.
 const COUNT: u64 = 4;
 const SIZE: u64 = 256;
-
-/// Binds this thread to the CPU it is on.
-fn stay() {
-    // SAFETY: the set is a plain bit array, valid when zeroed, and passed with its size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
-}
 
 #[test]
 fn a_living_recorder_keeps_its_place_for_many_laps() {
@@ -34,7 +24,7 @@ fn a_living_recorder_keeps_its_place_for_many_laps() {
         ..Shape::default()
     };
     let channel = channel_in(parts, &shape);
-    stay();
+    bind_to_this_cpu();
     channel.record_parts(1, &[&payload(0, 16)]).expect("room");
     let stream =
         channel.streams().iter().find(|s| s.position(0) > 0).expect("the stream of this CPU");

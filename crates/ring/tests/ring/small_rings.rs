@@ -15,18 +15,12 @@ use lastwords_abi::session::{
 };
 use lastwords_ring::swap::Swap;
 use lastwords_ring::{Channel, ClockKind, Lost, Padded, Stream, Tail};
+use lastwords_testkit::random::Random;
 
 /// Miri is some thousand times slower.
 const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
 const EVENTS: u32 = if cfg!(miri) { 24 } else { 300 };
 const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
-
-/// Returns the next of a sequence of numbers below `limit`: a linear congruential generator with
-/// Knuth's factors.
-fn below(state: &mut u64, limit: u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*state >> 33) % limit
-}
 
 /// Returns the words of a payload of at most 32 bytes.
 fn words(bytes: &[u8]) -> [u64; 4] {
@@ -38,27 +32,27 @@ fn words(bytes: &[u8]) -> [u64; 4] {
 }
 
 /// Records event `n`, of a generated size, in one of the ways.
-fn record(channel: &'static Channel, state: &mut u64, n: u32) -> Result<(), Lost> {
-    let id = below(state, 40) as u16;
-    match below(state, 4) {
+fn record(channel: &'static Channel, random: &mut Random, n: u32) -> Result<(), Lost> {
+    let id = random.below(40) as u16;
+    match random.below(4) {
         0 => {
-            let event = payload(n, 8 + below(state, 25) as usize);
+            let event = payload(n, 8 + random.below(25) as usize);
             channel.record_words::<4>(id, words(&event), event.len(), None)
         }
         1 => {
-            let event = payload(n, 9 + below(state, 60) as usize);
+            let event = payload(n, 9 + random.below(60) as usize);
             let (head, tail) =
-                event.split_at(8 + below(state, 9).min(event.len() as u64 - 8) as usize);
+                event.split_at(8 + random.below(9).min(event.len() as u64 - 8) as usize);
             channel.record_words::<4>(id, words(head), head.len(), Some(Tail::Bytes(tail)))
         }
         2 => {
-            let event = payload(n, 8 + below(state, 70) as usize);
+            let event = payload(n, 8 + random.below(70) as usize);
             let padded = [&event[..], &[0; Padded::PADDING]].concat();
             channel.record_padded(id, Padded::new(&padded).expect("16 zeros"))
         }
         _ => {
-            let event = payload(n, 8 + below(state, 70) as usize);
-            let (first, second) = event.split_at(below(state, event.len() as u64) as usize);
+            let event = payload(n, 8 + random.below(70) as usize);
+            let (first, second) = event.split_at(random.below(event.len() as u64) as usize);
             channel.record_parts(id, &[first, second])
         }
     }
@@ -73,20 +67,20 @@ fn each_way_and_shape() {
     bind_to_this_cpu();
     for reservation in RESERVATIONS {
         for seed in 0..SEEDS {
-            let mut state = seed << 8 | u64::from(reservation);
-            let discard = below(&mut state, 2) == 0;
+            let mut random = Random(seed << 8 | u64::from(reservation));
+            let discard = random.below(2) == 0;
             let shape = Shape {
                 reservation,
                 mode: if discard { MODE_DISCARD } else { MODE_OVERWRITE },
                 sub_buffer_size: 512,
-                sub_buffers: 1 << (1 + below(&mut state, 2)),
-                flags: if below(&mut state, 2) == 0 { CHANNEL_PAYLOAD_SIZE } else { 0 },
+                sub_buffers: 1 << (1 + random.below(2)),
+                flags: if random.below(2) == 0 { CHANNEL_PAYLOAD_SIZE } else { 0 },
                 clock: ClockKind::Monotonic,
                 ..Shape::default()
             };
             let channel = channel(&shape);
             let kept: BTreeSet<u32> =
-                (0..EVENTS).filter(|n| record(channel, &mut state, *n).is_ok()).collect();
+                (0..EVENTS).filter(|n| record(channel, &mut random, *n).is_ok()).collect();
             let found: BTreeSet<u32> = read_all(channel, 0).iter().map(sequence).collect();
             let shown = || format!("reservation {reservation}, seed {seed}, found {found:?}");
             if discard {
@@ -113,9 +107,9 @@ fn pages_apart() {
             ..Shape::default()
         };
         let channel = channel(&shape);
-        let mut state = u64::from(reservation);
+        let mut random = Random(u64::from(reservation));
         for n in 0..EVENTS {
-            record(channel, &mut state, n).expect("overwrite mode has room");
+            record(channel, &mut random, n).expect("overwrite mode has room");
         }
         let found = read_all(channel, 0);
         assert_eq!(found.last().map(sequence), Some(EVENTS - 1), "reservation {reservation}");

@@ -9,6 +9,7 @@ use lastwords_session::Options;
 use lastwords_session::{self as session, Session};
 use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
+use lastwords_testkit::random::Random;
 use lastwords_testkit::ring::Form;
 use lastwords_testkit::samples;
 use lastwords_testkit::session::{ChannelSpec, Session as Truth};
@@ -50,14 +51,8 @@ fn truth(session: &Truth) -> BTreeSet<Event> {
 
 /// Bytes that mean nothing.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    };
-    (0..len).map(|_| next()).collect()
+    let mut random = Random(seed);
+    (0..len).map(|_| random.bits() as u8).collect()
 }
 
 /// The first page of all regions whose name has this in it is overwritten.

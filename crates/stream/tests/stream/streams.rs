@@ -2,21 +2,19 @@
 //! them: whole, cut, damaged, too large, too many, and silent. Nothing here uses the sender of the
 //! crate.
 
-use crate::support::{LIMITS, LONG, Running, files, frame};
+use crate::support::{BEGIN, LIMITS, Running, files, frame};
 use lastwords_bytes::Budget;
 use lastwords_ftrace::dat;
 use lastwords_ftrace::page;
 use lastwords_open::Bundle;
 use lastwords_stream::spool::Finished;
 use lastwords_stream::{Address, Limits, Receiver, Told};
+use lastwords_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 const PAGE: usize = 4096;
@@ -64,7 +62,7 @@ fn frames(host: &str, count: u32) -> Vec<Vec<u8>> {
     let settings = r#"{"is_big_endian":false,"page_size":4096,"sub_buffer_size":4096,"cpus":[0,1,2],"clock":"mono",
         "clock_in_ns":true,"tracer":"nop","real_time":1700000000000000000}"#;
     let mut frames = vec![
-        [b"LWSTREAM\x03\0\0\0\0\0\0\0".to_vec(), frame(1, 0, hello.as_bytes())].concat(),
+        [BEGIN.to_vec(), frame(1, 0, hello.as_bytes())].concat(),
         frame(2, 0, settings.as_bytes()),
         frame(3, 0, &description()),
     ];
@@ -249,13 +247,8 @@ fn mutants_cost_themselves_alone() {
         .and_then(|count| count.parse().ok())
         .unwrap_or(300u64);
     for seed in seed..seed + count {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut random = |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % below as u64) as usize
-        };
+        let mut random = Random(seed);
+        let mut random = |below| random.index(below);
         let mut bytes = whole.clone();
         for _ in 0..1 + random(3) {
             // The headers are few bytes, so that half of the damage is put there.
@@ -337,10 +330,7 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         (with(frame(1, 0, b"{}")), "Hello"),
         (with(whole[1].clone()), "second frame Settings"),
         (with([frame(3, 0, &[]), frame(3, 0, &[])].concat()), "more than 2"),
-        (
-            [b"LWSTREAM\x03\0\0\0\0\0\0\0".to_vec(), frame(1, 0, long_name.as_bytes())].concat(),
-            "255 bytes",
-        ),
+        ([BEGIN.to_vec(), frame(1, 0, long_name.as_bytes())].concat(), "255 bytes"),
         ([whole[0].clone(), frame(4, 0, &sub_buffer(0))].concat(), "before Settings"),
         ([whole[0].clone(), frame(6, 0, b"{}")].concat(), "before Description"),
         ([whole[0].clone(), frame(2, 0, b"{}")].concat(), "Settings"),
@@ -464,9 +454,9 @@ fn what_a_killed_receiver_left_is_saved_by_the_next() {
     for (number, cut) in cuts.into_iter().enumerate() {
         std::fs::write(target.join(format!("old{number}.stream")), &bytes[..cut]).unwrap();
     }
-    let next = Running::new_after(&target);
+    let next = Running::new(&target, LIMITS);
     let mut events = Vec::new();
-    for told in &next {
+    for told in &next.left {
         match told {
             Told::Saved(finished) => {
                 assert_eq!(
@@ -480,32 +470,11 @@ fn what_a_killed_receiver_left_is_saved_by_the_next() {
         }
     }
     assert_eq!(events, [3, 3, 18], "by the cuts");
+    drop(next.stop());
     let left =
         files(&target).into_iter().filter(|name| name.ends_with(".stream")).collect::<Vec<_>>();
     assert_eq!(left, [spool.file_name().unwrap().to_str().unwrap()]);
     alive.write_all(&whole[4..].concat()).unwrap();
     assert_eq!(saved(running.over()).events, 18);
     drop(running.stop());
-}
-
-impl Running {
-    /// Runs another receiver in the folder until it listens, and returns what it told before.
-    fn new_after(folder: &Path) -> Vec<Told> {
-        let address: Address = "tcp:127.0.0.1:0".parse().unwrap();
-        let receiver = Receiver::new(&address, folder, LIMITS).unwrap();
-        let (tell, told) = mpsc::channel();
-        let (ended, stop) = UnixStream::pair().unwrap();
-        drop(stop);
-        let tell = Arc::new(tell);
-        receiver.run(ended.as_fd(), &|what| tell.send(what).unwrap()).unwrap();
-        drop(tell);
-        let mut all = Vec::new();
-        loop {
-            match told.recv_timeout(LONG) {
-                Ok(Told::Listening { .. }) | Err(RecvTimeoutError::Disconnected) => return all,
-                Ok(told) => all.push(told),
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lastwords::{ChannelConfig, event};
 use lastwords_sessionfs::Errno;
+use lastwords_testkit::random::Random;
 
 use super::Place;
 
@@ -117,11 +118,8 @@ struct Choice {
 }
 
 impl Choice {
-    fn random(seed: &mut u64) -> Self {
-        let mut below = |most: usize| {
-            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (*seed >> 33) as usize % most
-        };
+    fn random(random: &mut Random) -> Self {
+        let mut below = |most| random.index(most);
         let (at, action, target, count, filter) =
             (below(3), below(ACTIONS.len()), below(4), below(13), below(6));
         // Most commands are right.
@@ -186,9 +184,9 @@ fn triggers_are_those_of_the_kernel() {
     let kernel = Kernel::new();
     let has = |action: &str| kernel.as_ref().is_some_and(|kernel| kernel.words.contains(action));
     let mut model: [Triggers; 3] = Default::default();
-    let (mut seed, mut accepted, mut compared) = (5u64, 0, 0);
+    let (mut random, mut accepted, mut compared) = (Random(5), 0, 0);
     for step in 0..250 {
-        let choice = Choice::random(&mut seed);
+        let choice = Choice::random(&mut random);
         let (at, word, command) = (choice.at, ACTIONS[choice.action], choice.command());
         let expected = choice.follow(&mut model[at], command.len());
         let path = format!("events/sched/{}/trigger", NEVER[at]);
