@@ -16,7 +16,7 @@ use crate::layout::{region as rg, session as se, stream as st};
 use crate::put::Order;
 use crate::ring::Event;
 
-pub use registry::Classes;
+pub use registry::{Class, Classes, Type, records};
 
 /// The verdict on a sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! A small reader of descriptions, so that tests compare lines. The naive reader reads the events;
-//! names and types come from the registry file, as docs/ABI.md describes it.
+//! Events and open spans as lines of text, so that tests compare lines. The naive reader reads the
+//! events and their descriptions, as docs/ABI.md describes them.
 
 pub(crate) mod end_of_thread;
 
@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use lastwords_testkit::naive;
+use lastwords_testkit::naive::{self, Classes, Type};
+use lastwords_testkit::put::Order;
 
 /// Bytes that are read from the front.
 struct Bytes<'a>(&'a [u8]);
@@ -31,11 +32,6 @@ impl<'a> Bytes<'a> {
         (self.number(n) as i64) << shift >> shift
     }
 
-    fn str(&mut self) -> String {
-        let len = self.number(2) as usize;
-        String::from_utf8_lossy(self.take(len)).into_owned()
-    }
-
     fn text(&mut self) -> String {
         let len = self.0.iter().position(|byte| *byte == 0).expect("a NUL");
         let text = String::from_utf8_lossy(self.take(len)).into_owned();
@@ -44,144 +40,59 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The way in which a value is shown.
-#[derive(Clone, Debug)]
-enum Type {
-    Integer {
-        signed: bool,
-        bytes: usize,
-        base: u64,
-    },
-    Float(usize),
-    Bool,
-    Text,
-    FixedText(usize),
-    Sequence(Box<Type>),
-    Array(usize, Box<Type>),
-    Enum {
-        signed: bool,
-        bytes: usize,
-        labels: Vec<(i64, String)>,
-    },
-    Bytes,
-    /// Shown if the event has it.
-    Optional(Box<Type>),
-}
-
-impl Type {
-    fn read(from: &mut Bytes<'_>) -> Self {
-        match from.number(1) {
-            kind @ (1 | 2) => {
-                let bytes = from.number(1) as usize;
-                Self::Integer { signed: kind == 2, bytes, base: from.number(1) }
-            }
-            3 => Self::Float(from.number(1) as usize),
-            4 => Self::Bool,
-            5 => Self::Text,
-            6 => Self::Sequence(Box::new(Self::read(from))),
-            7 => {
-                let count = from.number(4) as usize;
-                Self::Array(count, Box::new(Self::read(from)))
-            }
-            8 => {
-                let signed = from.number(1) == 2;
-                let bytes = from.number(1) as usize;
-                from.number(1);
-                let count = from.number(2);
-                let labels = (0..count).map(|_| (from.number(8) as i64, from.str())).collect();
-                Self::Enum { signed, bytes, labels }
-            }
-            9 => Self::FixedText(from.number(4) as usize),
-            10 => Self::Bytes,
-            11 => Self::Optional(Box::new(Self::read(from))),
-            other => panic!("type {other}"),
+/// Shows a value.
+fn show(ty: &Type, from: &mut Bytes<'_>) -> String {
+    match ty {
+        Type::Integer(_, bytes, 16) => format!("{:#x}", from.number(*bytes)),
+        Type::Integer(true, bytes, _) => from.signed(*bytes).to_string(),
+        Type::Integer(_, bytes, _) => from.number(*bytes).to_string(),
+        Type::Float(4) => f32::from_bits(from.number(4) as u32).to_string(),
+        Type::Float(_) => f64::from_bits(from.number(8)).to_string(),
+        Type::Bool => (from.number(1) == 1).to_string(),
+        Type::String => format!("{:?}", from.text()),
+        Type::Text(n) => String::from_utf8_lossy(from.take(*n)).trim_end_matches('\0').to_owned(),
+        Type::Sequence(element) => {
+            let count = from.number(4) as usize;
+            many(count, element, from)
         }
-    }
-
-    fn show(&self, from: &mut Bytes<'_>) -> String {
-        match self {
-            Self::Integer { base: 16, bytes, .. } => format!("{:#x}", from.number(*bytes)),
-            Self::Integer { signed: true, bytes, .. } => from.signed(*bytes).to_string(),
-            Self::Integer { bytes, .. } => from.number(*bytes).to_string(),
-            Self::Float(4) => f32::from_bits(from.number(4) as u32).to_string(),
-            Self::Float(_) => f64::from_bits(from.number(8)).to_string(),
-            Self::Bool => (from.number(1) == 1).to_string(),
-            Self::Text => format!("{:?}", from.text()),
-            Self::FixedText(n) => {
-                String::from_utf8_lossy(from.take(*n)).trim_end_matches('\0').to_owned()
-            }
-            Self::Sequence(element) => {
-                let count = from.number(4) as usize;
-                many(count, element, from)
-            }
-            Self::Array(count, element) => many(*count, element, from),
-            Self::Enum { signed, bytes, labels } => {
-                let value = if *signed { from.signed(*bytes) } else { from.number(*bytes) as i64 };
-                let label = labels.iter().find(|(of, _)| *of == value);
-                label.map_or_else(|| value.to_string(), |(_, label)| label.clone())
-            }
-            Self::Optional(inner) => inner.show(from),
-            Self::Bytes => {
-                let count = from.number(4) as usize;
-                from.take(count).iter().map(|byte| format!("{byte:02x}")).collect()
-            }
+        Type::Array(count, element) => many(*count, element, from),
+        Type::Enum(is_signed, bytes, labels) => {
+            let value = if *is_signed { from.signed(*bytes) } else { from.number(*bytes) as i64 };
+            let label = labels.iter().find(|(of, _)| *of == value);
+            label.map_or_else(|| value.to_string(), |(_, label)| label.clone())
         }
+        Type::Optional(inner) => show(inner, from),
+        Type::Bytes => {
+            let count = from.number(4) as usize;
+            from.take(count).iter().map(|byte| format!("{byte:02x}")).collect()
+        }
+        Type::Unknown => panic!("a type that is not known"),
     }
 }
 
 fn many(count: usize, element: &Type, from: &mut Bytes<'_>) -> String {
-    let shown: Vec<String> = (0..count).map(|_| element.show(from)).collect();
+    let shown: Vec<String> = (0..count).map(|_| show(element, from)).collect();
     format!("[{}]", shown.join(" "))
 }
 
-#[derive(Debug)]
-struct Class {
-    level: u64,
-    name: String,
-    fields: Vec<(String, Type)>,
+fn registry(folder: &Path) -> Vec<u8> {
+    std::fs::read(folder.join("registry")).expect("the registry")
 }
 
 /// Returns the records of the registry: kind and body.
-pub(crate) fn records(folder: &Path) -> Vec<(u64, Vec<u8>)> {
-    let file = std::fs::read(folder.join("registry")).expect("the registry");
-    let end = Bytes(&file[136..]).number(8) as usize;
-    let mut at = 192;
-    let mut records = Vec::new();
-    while at < end {
-        let (len, kind) = (Bytes(&file[at..]).number(4) as usize, Bytes(&file[at + 4..]).number(2));
-        records.push((kind, file[at + 16..at + len].to_vec()));
-        at += len.next_multiple_of(8);
-    }
-    records
+pub(crate) fn records(folder: &Path) -> Vec<(u16, Vec<u8>)> {
+    let file = registry(folder);
+    let records = naive::records(&file, Order::Little).into_iter();
+    records.map(|(kind, body)| (kind, body.to_vec())).collect()
 }
 
-fn classes(folder: &Path) -> BTreeMap<(u32, u16), Class> {
-    let mut classes = BTreeMap::new();
-    for (kind, body) in records(folder).into_iter().filter(|(kind, _)| matches!(kind, 1 | 5)) {
-        let mut from = Bytes(&body);
-        let (channel, id) = (from.number(2) as u32, from.number(2) as u16);
-        let (level, count) = (from.number(1), from.number(if kind == 1 { 1 } else { 2 }));
-        let name = format!("{}:{}", from.str(), from.str());
-        let (_format, _file) = (from.str(), from.str());
-        from.number(4);
-        let fields = (0..count).map(|_| (from.str(), Type::read(&mut from))).collect();
-        classes.insert((channel, id), Class { level, name, fields });
-    }
-    classes
+fn classes(folder: &Path) -> Classes {
+    Classes::read(&registry(folder), Order::Little, &[])
 }
 
 /// Returns the names of all described events and `FILE:LINE` of their callsites.
 pub(crate) fn places(folder: &Path) -> Vec<(String, String)> {
-    let place = |body: Vec<u8>| {
-        let mut from = Bytes(&body[6..]);
-        let (_provider, name, _format, file) = (from.str(), from.str(), from.str(), from.str());
-        (name, format!("{file}:{}", from.number(4)))
-    };
-    records(folder)
-        .into_iter()
-        .filter(|(kind, _)| *kind == 1)
-        .map(|(_, body)| place(body))
-        .collect()
+    classes(folder).all().map(|class| (class.name.clone(), class.place.clone())).collect()
 }
 
 /// Returns the events of the session as `provider:name a=1 b="x"`, in order of time. There are
@@ -207,9 +118,9 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
     events.sort_by_key(|(_, event)| event.clock);
     let mut lines = Vec::new();
     for (stream, event) in events {
-        let class = &classes[&(channel[&stream], event.id)];
+        let class = classes.class(channel[&stream], event.id).expect("a description");
         let mut from = Bytes(&event.body[skip..]);
-        let mut line = class.name.clone();
+        let mut line = format!("{}:{}", class.provider, class.name);
         // A bit for each optional field, padded to whole bytes.
         let optional =
             class.fields.iter().filter(|(_, ty)| matches!(ty, Type::Optional(_))).count();
@@ -217,11 +128,11 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
         let mut bits = (0..).map(|at| bits[at / 8] >> (at % 8) & 1 == 1);
         for (name, ty) in &class.fields {
             if !matches!(ty, Type::Optional(_)) || bits.next() == Some(true) {
-                let _ = write!(line, " {name}={}", ty.show(&mut from));
+                let _ = write!(line, " {name}={}", show(ty, &mut from));
             }
         }
         assert!(from.0.is_empty(), "{line}: {} bytes left over", from.0.len());
-        lines.push((channel[&stream], class.level, line));
+        lines.push((channel[&stream], u64::from(class.level), line));
     }
     lines
 }
@@ -323,6 +234,5 @@ pub(crate) fn changed_texts(folder: &Path) -> u64 {
 }
 
 fn control_word(folder: &Path, at: usize) -> u64 {
-    let registry = std::fs::read(folder.join("registry")).expect("the registry");
-    u64::from_ne_bytes(registry[128 + at..][..8].try_into().expect("eight bytes"))
+    u64::from_ne_bytes(registry(folder)[128 + at..][..8].try_into().expect("eight bytes"))
 }
