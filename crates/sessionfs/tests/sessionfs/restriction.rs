@@ -6,13 +6,11 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use lastwords::{Session, event};
-use lastwords_sessionfs::{Access, Errno, Programs, Sessions, Tree};
+use crate::tree::{Place, TRUNCATE, WRITE};
+use lastwords::{ChannelConfig, event};
+use lastwords_sessionfs::{Access, Errno};
+use lastwords_testkit::random::Random;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
-
-const READ: Access = Access { read: true, write: false, truncate: false };
-const APPEND: Access = Access { read: false, write: true, truncate: false };
-const TRUNCATE: Access = Access { read: false, write: true, truncate: true };
 
 /// A thread that records two events for each number that it gets: `pids:one` with the number,
 /// `pids:two` with the next one.
@@ -58,58 +56,23 @@ impl Worker {
     }
 }
 
-struct Place {
-    _dir: tempfile::TempDir,
-    tree: Tree,
-    session: Session,
+/// Writes a text, as `echo TEXT > FILE` or `echo TEXT >> FILE` do. The threads of this process follow
+/// at once.
+fn write(place: &Place, path: &str, access: Access, text: &str) -> Result<(), Errno> {
+    let file = place.tree.open(path, access);
+    let written = file.and_then(|file| file.write(std::process::id(), text.as_bytes()));
+    place.session.resume();
+    written.map(drop)
 }
 
-impl Place {
-    fn new(name: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let session = Session::builder(name)
-            .dir(dir.path())
-            .events(format!("{name}:*"))
-            .start()
-            .expect("a session");
-        let programs = Programs { program: "/nonexistent".into(), recorder: vec![], guard: vec![] };
-        let sessions =
-            Sessions::new(Some(dir.path().to_owned()), session.folder().unwrap(), programs);
-        Self { _dir: dir, tree: Tree::new(sessions.expect("the session")), session }
-    }
-
-    fn read(&self, path: &str) -> String {
-        let file = self.tree.open(path, READ).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let mut bytes = Vec::new();
-        loop {
-            match file.read(bytes.len() as u64, 1 << 16, false, &|| false).unwrap() {
-                more if more.is_empty() => return String::from_utf8(bytes).unwrap(),
-                more => bytes.extend(more),
-            }
-        }
-    }
-
-    /// Writes a text, as `echo TEXT > FILE` or `echo TEXT >> FILE` do. The threads of this process
-    /// follow at once.
-    fn write(&self, path: &str, access: Access, text: &str) -> Result<(), Errno> {
-        let written = self
-            .tree
-            .open(path, access)
-            .and_then(|file| file.write(std::process::id(), text.as_bytes()));
-        self.session.resume();
-        written.map(drop)
-    }
-
-    /// The numbers in `trace`, which is cleared. Where all events are enabled, those of other
-    /// tests, which run in the same process, are in it too.
-    fn numbers(&self) -> BTreeSet<u64> {
-        let text = self.read("trace");
-        drop(self.tree.open("trace", TRUNCATE).unwrap());
-        let number = |line: &str| {
-            line.split(' ').find_map(|word| word.strip_prefix("number=")?.parse().ok())
-        };
-        text.lines().filter(|line| line.contains(" by=pids")).filter_map(number).collect()
-    }
+/// The numbers in `trace`, which is cleared. Where all events are enabled, those of other tests, which
+/// run in the same process, are in it too.
+fn numbers(place: &Place) -> BTreeSet<u64> {
+    let text = place.read("trace");
+    drop(place.tree.open("trace", TRUNCATE).unwrap());
+    let number =
+        |line: &str| line.split(' ').find_map(|word| word.strip_prefix("number=")?.parse().ok());
+    text.lines().filter(|line| line.contains(" by=pids")).filter_map(number).collect()
 }
 
 /// A condition on the number of an event.
@@ -144,42 +107,33 @@ impl Model {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) as usize % most
-    }
-}
-
 const LISTS: [&str; 2] = ["set_event_pid", "set_event_notrace_pid"];
 
 /// Makes one change at random, of the session and of the model. Returns its words for a failure.
 fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Random) -> String {
     let all: BTreeSet<u32> = workers.iter().map(|worker| worker.cpu).collect();
-    let event = random.below(2);
-    match random.below(7) {
+    let event = random.index(2);
+    match random.index(7) {
         0 => {
-            let (on, whole) = (random.below(2), random.below(3) == 0);
+            let (on, whole) = (random.index(2), random.index(3) == 0);
             let path = if whole {
                 "events/enable".to_owned()
             } else {
                 format!("events/pids/{}/enable", EVENTS[event])
             };
-            assert_eq!(place.write(&path, TRUNCATE, &on.to_string()), Ok(()), "{path}");
+            assert_eq!(write(place, &path, TRUNCATE, &on.to_string()), Ok(()), "{path}");
             (0..2).filter(|at| whole || *at == event).for_each(|at| model.enabled[at] = on == 1);
             format!("{on} > {path}")
         }
         1 | 2 => {
-            let filter = random.below(FILTERS.len());
-            let whole = random.below(3) == 0;
+            let filter = random.index(FILTERS.len());
+            let whole = random.index(3) == 0;
             let path = if whole {
                 "events/pids/filter".to_owned()
             } else {
                 format!("events/pids/{}/filter", EVENTS[event])
             };
-            let written = place.write(&path, TRUNCATE, FILTERS[filter].0);
+            let written = write(place, &path, TRUNCATE, FILTERS[filter].0);
             if filter == 1 {
                 assert_eq!(written, Err(Errno::INVAL), "there is no such operator");
             } else {
@@ -189,36 +143,36 @@ fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Ran
             format!("{} > {path}", FILTERS[filter].0)
         }
         3..=5 => {
-            let list = random.below(2);
+            let list = random.index(2);
             let mut words: Vec<String> = Vec::new();
-            let access = if random.below(2) == 0 { APPEND } else { TRUNCATE };
+            let access = if random.index(2) == 0 { WRITE } else { TRUNCATE };
             let mut expected =
-                if access == APPEND { model.lists[list].clone() } else { BTreeSet::new() };
-            for _ in 0..random.below(4) {
-                let id = match random.below(5) {
-                    0 => 1 + random.below(5) as u32,
-                    _ => workers[random.below(workers.len())].tid,
+                if access == WRITE { model.lists[list].clone() } else { BTreeSet::new() };
+            for _ in 0..random.index(4) {
+                let id = match random.index(5) {
+                    0 => 1 + random.index(5) as u32,
+                    _ => workers[random.index(workers.len())].tid,
                 };
                 let forms =
                     [format!("{id}"), format!("0x{id:x}"), format!("0{id:o}"), format!("+{id}")];
-                words.push(forms[random.below(4)].clone());
+                words.push(forms[random.index(4)].clone());
                 let _ = expected.insert(id);
             }
-            let wrong = random.below(6) == 0;
+            let wrong = random.index(6) == 0;
             words.extend(wrong.then(|| "12x".to_owned()));
-            let text = words.join(["\n", " ", "  "][random.below(3)]);
+            let text = words.join(["\n", " ", "  "][random.index(3)]);
             // Truncation empties the list, whatever is written then.
             let truncated =
-                if access == APPEND { model.lists[list].clone() } else { BTreeSet::new() };
+                if access == WRITE { model.lists[list].clone() } else { BTreeSet::new() };
             let result = if wrong { Err(Errno::INVAL) } else { Ok(()) };
-            assert_eq!(place.write(LISTS[list], access, &format!("{text}\n")), result, "{text:?}");
+            assert_eq!(write(place, LISTS[list], access, &format!("{text}\n")), result, "{text:?}");
             model.lists[list] = if wrong { truncated } else { expected };
-            format!("{text:?} {} {}", if access == APPEND { ">>" } else { ">" }, LISTS[list])
+            format!("{text:?} {} {}", if access == WRITE { ">>" } else { ">" }, LISTS[list])
         }
         _ => {
-            let cpus: BTreeSet<u32> = all.iter().copied().filter(|_| random.below(3) > 0).collect();
+            let cpus: BTreeSet<u32> = all.iter().copied().filter(|_| random.index(3) > 0).collect();
             let mask = cpus.iter().fold(0u64, |mask, cpu| mask | 1 << cpu);
-            assert_eq!(place.write("tracing_cpumask", TRUNCATE, &format!("{mask:x}\n")), Ok(()));
+            assert_eq!(write(place, "tracing_cpumask", TRUNCATE, &format!("{mask:x}\n")), Ok(()));
             model.cpus = cpus;
             format!("{mask:x} > tracing_cpumask")
         }
@@ -255,20 +209,23 @@ fn check_files(place: &Place, model: &Model, workers: &[Worker], told: &str) {
 /// A list that is too long is refused, and changes nothing.
 fn refuses_what_is_too_long(place: &Place) {
     drop(place.tree.open(LISTS[0], TRUNCATE).unwrap());
-    assert_eq!(place.write(LISTS[0], TRUNCATE, "1 2 5"), Ok(()));
+    assert_eq!(write(place, LISTS[0], TRUNCATE, "1 2 5"), Ok(()));
     let many: String = (0..400).map(|id| format!("{} ", 100 + 2 * id)).collect();
-    assert_eq!(place.write(LISTS[0], APPEND, &many), Err(Errno::NOSPC));
+    assert_eq!(write(place, LISTS[0], WRITE, &many), Err(Errno::NOSPC));
     assert!(
         place
             .read("error_log")
             .contains("set_event_pid: error: the filters of the events leave no room")
     );
     assert_eq!(place.read(LISTS[0]), "1\n2\n5\n");
-    assert_eq!(place.write(LISTS[0], APPEND, "1073741824"), Err(Errno::PERM));
-    assert_eq!(place.write("tracing_cpumask", TRUNCATE, "ffffffff,ffffffff"), Err(Errno::OVERFLOW));
-    assert_eq!(place.write("tracing_cpumask", TRUNCATE, "x"), Err(Errno::INVAL));
-    assert_eq!(place.write("options/event-fork", TRUNCATE, "1"), Err(Errno::OPNOTSUPP));
-    assert_eq!(place.write("options/event-fork", TRUNCATE, "0"), Ok(()));
+    assert_eq!(write(place, LISTS[0], WRITE, "1073741824"), Err(Errno::PERM));
+    assert_eq!(
+        write(place, "tracing_cpumask", TRUNCATE, "ffffffff,ffffffff"),
+        Err(Errno::OVERFLOW)
+    );
+    assert_eq!(write(place, "tracing_cpumask", TRUNCATE, "x"), Err(Errno::INVAL));
+    assert_eq!(write(place, "options/event-fork", TRUNCATE, "1"), Err(Errno::OPNOTSUPP));
+    assert_eq!(write(place, "options/event-fork", TRUNCATE, "0"), Ok(()));
 }
 
 /// An event that a trigger enables is restricted, too.
@@ -276,25 +233,25 @@ fn restricts_what_a_trigger_enables(place: &Place, first: &Worker, second: &Work
     for (file, text) in
         [("tracing_cpumask", "3"), (LISTS[1], ""), (LISTS[0], &first.tid.to_string())]
     {
-        assert_eq!(place.write(file, TRUNCATE, text), Ok(()), "{file}");
+        assert_eq!(write(place, file, TRUNCATE, text), Ok(()), "{file}");
     }
-    place.write("events/pids/filter", TRUNCATE, "0").unwrap();
-    place.write("events/enable", TRUNCATE, "0").unwrap();
-    place.write("events/pids/one/trigger", TRUNCATE, "enable_event:pids:two").unwrap();
+    write(place, "events/pids/filter", TRUNCATE, "0").unwrap();
+    write(place, "events/enable", TRUNCATE, "0").unwrap();
+    write(place, "events/pids/one/trigger", TRUNCATE, "enable_event:pids:two").unwrap();
     second.record(2);
     while place.read("events/pids/two/enable") != "1*\n" {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    drop(place.numbers());
+    drop(numbers(place));
     place.session.resume();
     first.record(10);
     second.record(20);
-    assert_eq!(place.numbers(), BTreeSet::from([11]));
+    assert_eq!(numbers(place), BTreeSet::from([11]));
 }
 
 #[test]
 fn writes_lead_to_what_a_model_says() {
-    let place = Place::new("pids");
+    let place = &Place::new("pids", ChannelConfig::new("main"));
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<u32> = (0..32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();
     let workers: Vec<Worker> =
@@ -307,16 +264,16 @@ fn writes_lead_to_what_a_model_says() {
         std::env::var("LASTWORDS_SEED").map_or(20_261_126, |seed| seed.parse().expect("a number"));
     let mut random = Random(seed);
     let (mut recorded, mut refused, mut steps) = (0, 0, Vec::new());
-    drop(place.numbers());
+    drop(numbers(place));
     for step in 0..250 {
-        steps.push(change(&place, &mut model, &workers, &mut random));
+        steps.push(change(place, &mut model, &workers, &mut random));
         let told = format!(
             "seed {seed}, step {step}, the last steps {:#?}",
             &steps[steps.len().saturating_sub(8)..]
         );
         let mut expected = BTreeSet::new();
         for (at, worker) in workers.iter().enumerate() {
-            let number = 2 * (at + 4 * random.below(7)) as u64;
+            let number = 2 * (at + 4 * random.index(7)) as u64;
             worker.record(number);
             let is_recorded = |event: &usize| model.records(*event, number + *event as u64, worker);
             let found: Vec<u64> =
@@ -324,13 +281,13 @@ fn writes_lead_to_what_a_model_says() {
             (recorded, refused) = (recorded + found.len(), refused + 2 - found.len());
             expected.extend(found);
         }
-        assert_eq!(place.numbers(), expected, "{told}");
-        check_files(&place, &model, &workers, &told);
+        assert_eq!(numbers(place), expected, "{told}");
+        check_files(place, &model, &workers, &told);
     }
     assert!(recorded > 150 && refused > 500, "{recorded} recorded, {refused} refused");
     println!("{recorded} events recorded, {refused} refused");
-    refuses_what_is_too_long(&place);
-    restricts_what_a_trigger_enables(&place, &workers[0], &workers[1]);
+    refuses_what_is_too_long(place);
+    restricts_what_a_trigger_enables(place, &workers[0], &workers[1]);
 }
 
 /// An instance of the machine's tracefs, in which nothing is enabled; none if this is not root or
@@ -371,7 +328,7 @@ impl Drop for Kernel {
 #[test]
 fn words_and_errors_are_those_of_the_kernel() {
     let Some(kernel) = Kernel::new() else { return };
-    let place = Place::new("words");
+    let place = &Place::new("words", ChannelConfig::new("main"));
     event!(words, "one", number = 0u64);
     let all = place.read("tracing_cpumask");
     // A machine may have room for more CPUs than it has. Then the kernel's masks are longer.
@@ -419,9 +376,13 @@ fn words_and_errors_are_those_of_the_kernel() {
     for (file, texts) in
         files.into_iter().filter(|(file, _)| is_same_length || *file != "tracing_cpumask")
     {
-        for (access, text) in texts.iter().flat_map(|text| [(TRUNCATE, text), (APPEND, text)]) {
+        for (access, text) in texts.iter().flat_map(|text| [(TRUNCATE, text), (WRITE, text)]) {
             let told = format!("{text:?} to {file}, {access:?}");
-            assert_eq!(place.write(file, access, text), kernel.write(file, access, text), "{told}");
+            assert_eq!(
+                write(place, file, access, text),
+                kernel.write(file, access, text),
+                "{told}"
+            );
             assert_eq!(place.read(file), kernel.read(file), "{told}");
         }
     }

@@ -1,7 +1,7 @@
 //! Peers that want more than their share: connections that are held, heads, gaps, bytes; and a
 //! receiver that no peer keeps from the others.
 
-use crate::support::{LIMITS, LONG, Running, files, frame};
+use crate::support::{self, LIMITS, LONG, Running, files, frame};
 use lastwords_stream::{Address, Limits, Receiver, Told};
 use lastwords_testkit::text::Text as _;
 use std::io::{Read as _, Write as _};
@@ -10,29 +10,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const HELLO: &[u8] = br#"{"host":"far","instance":"app"}"#;
-
-fn hello() -> Vec<u8> {
-    [&b"LWSTREAM\x03\0\0\0\0\0\0\0"[..], &frame(1, 0, HELLO)].concat()
-}
-
 /// The begin of a session's stream, with its regions.
 fn described() -> Vec<u8> {
-    let mut region = vec![0x5a; 4096];
-    region[32..40].copy_from_slice(&4096u64.to_le_bytes());
-    let part = |kind: u32| frame(8, kind, &[&0u64.to_le_bytes()[..], &region].concat());
-    let session = frame(7, 0, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#);
-    [hello(), session, part(1), part(2)].concat()
+    support::described().concat()
 }
 
-/// The begin of a ring's region, by docs/ABI.md, sections 1 and 7.
+fn hello() -> Vec<u8> {
+    support::described().swap_remove(0)
+}
+
+/// The begin of a ring's region.
 fn head(size: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 768];
-    bytes[..16].copy_from_slice(b"\x89LASTWORDS\r\n\x1a\n\0\0");
-    bytes[24..28].copy_from_slice(&0x0102_0304u32.to_le_bytes());
-    bytes[60..64].copy_from_slice(&64u32.to_le_bytes());
-    bytes[144..152].copy_from_slice(&size.to_le_bytes());
-    bytes
+    support::head(size, 0, 0)
 }
 
 fn packet(ring: u32, number: u64, bytes: &[u8]) -> Vec<u8> {

@@ -2,7 +2,7 @@
 //! are missing, dropped and cut, and receivers that were killed at any step. Each byte of the rings
 //! of the folder is compared with what was sent.
 
-use crate::support::{LIMITS, Running, files, frame};
+use crate::support::{LIMITS, Running, described, files, frame, head, put};
 use lastwords_stream::{Session, Told};
 use lastwords_testkit::checksum::checksum;
 use lastwords_testkit::random::Random;
@@ -11,25 +11,8 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    bytes[at..at + value.len()].copy_from_slice(value);
-}
-
 fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
-}
-
-/// The begin of a region, by docs/ABI.md, sections 1 and 7.
-fn head(size: u64, first: u64, end: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 768];
-    put(&mut bytes, 0, b"\x89LASTWORDS\r\n\x1a\n\0\0");
-    put(&mut bytes, 24, &0x0102_0304u32.to_le_bytes());
-    put(&mut bytes, 60, &64u32.to_le_bytes());
-    put(&mut bytes, 128 + 16, &size.to_le_bytes());
-    for (at, value) in [(0, end), (8, end), (64, first)] {
-        put(&mut bytes, 384 + at, &value.to_le_bytes());
-    }
-    bytes
 }
 
 /// A closed sub-buffer of random bytes, by section 5.
@@ -98,17 +81,9 @@ struct Stream {
 
 impl Stream {
     fn new(random: &mut Random) -> Self {
-        let hello = br#"{"host":"far","instance":"app"}"#;
-        let mut region = vec![0x5a; 4096];
-        put(&mut region, 32, &4096u64.to_le_bytes());
-        let part = |kind: u32| frame(8, kind, &[&0u64.to_le_bytes()[..], &region].concat());
         let plain = |bytes: Vec<u8>| (bytes, Does::Nothing);
-        let mut frames = vec![
-            plain([b"LWSTREAM\x03\0\0\0\0\0\0\0".to_vec(), frame(1, 0, hello)].concat()),
-            plain(frame(7, 0, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#)),
-            plain(part(1)),
-            plain(part(2)),
-        ];
+        let described = described();
+        let mut frames: Vec<_> = described.iter().cloned().map(plain).collect();
         let mut rings: BTreeMap<u32, Ring> = BTreeMap::new();
         // A receiver keeps at most 64 files open.
         let count = if random.one_in(10) { 120 } else { 1 + random.below(4) };
@@ -131,7 +106,7 @@ impl Stream {
                 .iter()
                 .map(|(i, ring)| plain(frame(9, *i, &head(ring.size, ring.first, ring.end)))),
         );
-        frames.push(plain(part(1)));
+        frames.push(plain(described[2].clone()));
         frames.push(plain(frame(6, 0, br#"{"cpus":[],"bytes":0}"#)));
         Self { frames, rings: shapes }
     }

@@ -14,7 +14,9 @@ use lastwords_testkit::naive;
 use lastwords_testkit::random::Random;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Held by each test: a process records in one session at a time.
@@ -35,37 +37,59 @@ fn numbers(folder: &std::path::Path) -> Vec<u64> {
     found
 }
 
+/// A receiver, and a folder for sessions that are sent to it.
+struct Place {
+    _folder: tempfile::TempDir,
+    sessions: PathBuf,
+    running: Running,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [received, sessions] = ["in", "s"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&received).unwrap();
+        std::fs::create_dir(&sessions).unwrap();
+        Self { _folder: folder, sessions, running: Running::new(&received, LIMITS) }
+    }
+
+    /// Begins to send a session. The sending ends with it, or when the socket is dropped.
+    fn send(
+        &self,
+        recorded: &Session,
+        from_begin: bool,
+    ) -> (JoinHandle<Result<Sent, lastwords_stream::Error>>, UnixStream) {
+        let from = recorded.folder().unwrap().to_owned();
+        let address = format!("tcp:{}", self.running.address).parse().unwrap();
+        let (ended, end) = UnixStream::pair().unwrap();
+        let (opened, is_open) = std::sync::mpsc::channel();
+        let sending = std::thread::spawn(move || {
+            let sender = Sender::connect(address, &Hello::of_this_machine("sent")).unwrap();
+            let source = SentSession::open(&from, from_begin).unwrap();
+            opened.send(()).unwrap();
+            session::send(&sender, source, Duration::from_millis(50), ended.as_fd())
+        });
+        is_open.recv().unwrap();
+        (sending, end)
+    }
+}
+
 #[test]
 fn what_was_flushed_is_at_the_receiver() {
     let _alone = alone();
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
-        let folder = tempfile::tempdir().unwrap();
-        let (received, sessions) = (folder.path().join("in"), folder.path().join("s"));
-        std::fs::create_dir(&received).unwrap();
-        std::fs::create_dir(&sessions).unwrap();
-        let running = Running::new(&received, LIMITS);
+        let place = Place::new();
         let channel = ChannelConfig::new("main").sub_buffers(4, 4096);
-        let recorded = Session::builder("few")
-            .dir(&sessions)
-            .channel(channel)
-            .reservation(reservation)
-            .start()
-            .unwrap();
+        let builder = Session::builder("few").channel(channel).reservation(reservation);
+        let recorded = builder.dir(&place.sessions).start().unwrap();
         (0..30u64).for_each(|n| event!(test, "few", n));
-        let from = recorded.folder().unwrap().to_owned();
-        let address = format!("tcp:{}", running.address).parse().unwrap();
-        let (ended, end) = UnixStream::pair().unwrap();
-        let sending = std::thread::spawn(move || {
-            let sender = Sender::connect(address, &Hello::of_this_machine("few")).unwrap();
-            let source = SentSession::open(&from, false).unwrap();
-            session::send(&sender, source, Duration::from_millis(50), ended.as_fd())
-        });
+        let (sending, end) = place.send(&recorded, false);
         std::thread::sleep(Duration::from_millis(400));
         // More, of which the sub-buffers are closed and sent as a whole, and then a part again.
         (30..500u64).for_each(|n| event!(test, "few", n));
         std::thread::sleep(Duration::from_millis(400));
         // The receiver keeps what has arrived by now, as where a sender is killed.
-        let told = running.stop();
+        let told = place.running.stop();
         let saved = told.iter().find_map(|told| match told {
             Told::SavedSession(saved) => Some(saved),
             _ => None,
@@ -96,34 +120,16 @@ fn stream(
     from_begin: bool,
     record: impl FnOnce(&Session),
 ) -> Got {
-    let folder = tempfile::tempdir().unwrap();
-    let (received, sessions) = (folder.path().join("in"), folder.path().join("s"));
-    std::fs::create_dir(&received).unwrap();
-    std::fs::create_dir(&sessions).unwrap();
-    let running = Running::new(&received, LIMITS);
+    let place = Place::new();
     let channel = ChannelConfig::new("main").sub_buffers(8, 4096);
     let channel = if discards { channel.discard() } else { channel };
-    let builder = Session::builder("swaps")
-        .dir(&sessions)
-        .channel(channel)
-        .reservation(reservation)
-        .snapshot(true);
-    let recorded = builder.start().unwrap();
-    let from = recorded.folder().unwrap().to_owned();
-    let address = format!("tcp:{}", running.address).parse().unwrap();
-    let (ended, _end) = UnixStream::pair().unwrap();
-    let (opened, is_open) = std::sync::mpsc::channel();
-    let sending = std::thread::spawn(move || {
-        let sender = Sender::connect(address, &Hello::of_this_machine("swaps")).unwrap();
-        let source = SentSession::open(&from, from_begin).unwrap();
-        opened.send(()).unwrap();
-        session::send(&sender, source, Duration::from_millis(50), ended.as_fd()).unwrap()
-    });
-    is_open.recv().unwrap();
+    let builder = Session::builder("swaps").channel(channel).reservation(reservation);
+    let recorded = builder.dir(&place.sessions).snapshot(true).start().unwrap();
+    let (sending, _end) = place.send(&recorded, from_begin);
     record(&recorded);
     recorded.close();
-    let sent = sending.join().unwrap();
-    let Told::SavedSession(saved) = running.over() else { panic!("the session is saved") };
+    let sent = sending.join().unwrap().unwrap();
+    let Told::SavedSession(saved) = place.running.over() else { panic!("the session is saved") };
     assert_eq!(saved.ended_early, None);
     let session = naive::read(&saved.path).expect("readable").swap_remove(0);
     let mut numbers = Vec::new();

@@ -13,20 +13,20 @@ mod instances;
 mod triggers;
 
 const READ: Access = Access { read: true, write: false, truncate: false };
-const WRITE: Access = Access { read: false, write: true, truncate: false };
-const TRUNCATE: Access = Access { read: false, write: true, truncate: true };
+pub(crate) const WRITE: Access = Access { read: false, write: true, truncate: false };
+pub(crate) const TRUNCATE: Access = Access { read: false, write: true, truncate: true };
 
 /// A session of this process, and its tree. Every session of a process may take all its events:
 /// here each enables one provider, which only its test uses.
-struct Place {
+pub(crate) struct Place {
     _dir: tempfile::TempDir,
     folder: PathBuf,
-    tree: Tree,
-    _session: Session,
+    pub(crate) tree: Tree,
+    pub(crate) session: Session,
 }
 
 impl Place {
-    fn new(name: &str, channel: ChannelConfig) -> Self {
+    pub(crate) fn new(name: &str, channel: ChannelConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let session = Session::builder(name)
             .dir(dir.path())
@@ -38,10 +38,10 @@ impl Place {
         let programs = Programs { program: "/nonexistent".into(), recorder: vec![], guard: vec![] };
         let sessions =
             Sessions::new(Some(dir.path().to_owned()), &folder, programs).expect("the session");
-        Self { _dir: dir, folder, tree: Tree::new(sessions), _session: session }
+        Self { _dir: dir, folder, tree: Tree::new(sessions), session }
     }
 
-    fn read(&self, path: &str) -> String {
+    pub(crate) fn read(&self, path: &str) -> String {
         String::from_utf8(self.bytes(path)).unwrap()
     }
 

@@ -109,3 +109,34 @@ pub(crate) fn files(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// The begin of each stream.
+pub(crate) const BEGIN: &[u8; 16] = b"LWSTREAM\x03\0\0\0\0\0\0\0";
+
+/// The begin of a session's stream, in parts: the sender, the session, and its two regions.
+pub(crate) fn described() -> Vec<Vec<u8>> {
+    let mut region = vec![0x5a; 4096];
+    put(&mut region, 32, &4096u64.to_le_bytes());
+    let part = |kind: u32| frame(8, kind, &[&0u64.to_le_bytes()[..], &region].concat());
+    let hello = frame(1, 0, br#"{"host":"far","instance":"app"}"#);
+    let session = frame(7, 0, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#);
+    vec![[BEGIN.to_vec(), hello].concat(), session, part(1), part(2)]
+}
+
+/// The begin of a ring's region, by docs/ABI.md, sections 1 and 7.
+pub(crate) fn head(size: u64, first: u64, end: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 768];
+    put(&mut bytes, 0, b"\x89LASTWORDS\r\n\x1a\n\0\0");
+    put(&mut bytes, 24, &0x0102_0304u32.to_le_bytes());
+    put(&mut bytes, 60, &64u32.to_le_bytes());
+    put(&mut bytes, 128 + 16, &size.to_le_bytes());
+    for (at, value) in [(0, end), (8, end), (64, first)] {
+        put(&mut bytes, 384 + at, &value.to_le_bytes());
+    }
+    bytes
+}
+
+/// Writes bytes at an offset.
+pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
