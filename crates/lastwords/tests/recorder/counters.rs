@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::common::{child_dir, folder, kill_self, only_session, plain, spawn};
+use crate::common::{child_dir, end_of, folder, kill_self, only_session, plain, spawn, wait};
 use lastwords::{Builder, Counter, Histogram, Scope, Session, counter, histogram};
 use lastwords_testkit::checksum::checksum;
 use lastwords_testkit::counters::{self, Numbers};
@@ -147,15 +147,14 @@ fn child_forks() {
         counter!("child", 7);
         kill_self();
     }
-    // SAFETY: the child belongs to this process.
-    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    wait(child);
     kill_self();
 }
 
 #[test]
 fn a_forked_child_adds_to_the_numbers_of_its_parent() {
     alone!(in dir);
-    let status = spawn("child_forks", dir.path(), &[]).wait().expect("it ends");
+    let status = end_of("child_forks", dir.path(), &[]);
     assert!(!status.success());
     let found = read(&only_session(dir.path()));
     let value = |name: &str| found.counters[name];
@@ -176,7 +175,7 @@ fn child_starts() {
 #[test]
 fn a_session_of_one_call_has_room() {
     alone!(in dir);
-    spawn("child_starts", dir.path(), &[]).wait().expect("it ends");
+    end_of("child_starts", dir.path(), &[]);
     let found = read(&only_session(dir.path()));
     assert_eq!(found.counters["usual"], 3);
     assert_eq!(found.histograms["usual"], (vec![(3, 1)], 3, 1));

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, areas, child_dir, details, every, kill_self, plain, spawn, start, started, wait_for,
-    wait_for_session, with_main,
+    StopAtEnd, areas, child_dir, details, every, kill_self, plain, spawn, start, started, wait,
+    wait_for, wait_for_session, with_main,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
 use lastwords::{Error, Memory, Reservation, Scope, Session, event};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
-use lastwords_testkit::random::Random;
+use lastwords_testkit::random::{Random, seed};
 
 const RESERVATIONS: [Reservation; 3] =
     [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
@@ -68,12 +68,6 @@ fn entry_at(folder: &Path, channel: u32) -> u64 {
 /// Returns the events that processes lost because they had not mapped the channel.
 fn unattached(folder: &Path, channel: u32) -> u64 {
     areas(folder).get::<8>(entry_at(folder, channel) + 48)
-}
-
-pub(crate) fn seed() -> u64 {
-    let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
-    given
-        .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64))
 }
 
 /// Sends the events of a name to a channel, in place of all others or besides them.
@@ -270,10 +264,7 @@ fn forked_children_record_in_the_channel_or_count() {
     send(0, id, &[0], true, |rule| session.rule(rule).expect("a rule"));
     std::io::Write::write_all(&mut tell, &[1]).expect("told");
     let late = fork(100..200, None);
-    for pid in [early, late] {
-        // SAFETY: the status may be null.
-        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-    }
+    [early, late].into_iter().for_each(|pid| _ = wait(pid));
     let found = found(&path);
     assert!(
         (100..200).all(|number| channels_of(&found, number) == [id]),

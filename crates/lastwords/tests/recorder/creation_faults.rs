@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use crate::common::{
-    child_dir, is_root, mount, plain, spawn, start, stay_on_one_cpu, unmount, wait_for,
+    child_dir, end_of, is_root, mount, plain, start, stay_on_one_cpu, unmount, wait, wait_for,
 };
-use crate::created_channels::{channels_of, emit, found, seed, send};
+use crate::created_channels::{channels_of, emit, found, send};
 use lastwords::{Error, Session};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
-use lastwords_testkit::random::Random;
+use lastwords_testkit::random::{Random, seed};
 
 /// Runs a forked child up to its system call `calls` in `create_channel`, and kills it there.
 /// Returns true if the child had ended before.
@@ -29,14 +29,11 @@ fn killed_at(path: &Path, calls: u64) -> bool {
         // SAFETY: the call ends the child.
         unsafe { libc::_exit(i32::from(made.is_err())) };
     }
-    let mut status = 0;
-    // SAFETY: the status is a local number.
-    let wait = |status: &mut i32| unsafe { libc::waitpid(pid, status, 0) };
-    wait(&mut status);
+    wait(pid);
     for _ in 0..calls {
         // SAFETY: the child is stopped, and traced by this thread.
         unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, 0) };
-        wait(&mut status);
+        let status = wait(pid);
         if libc::WIFEXITED(status) {
             assert_eq!(libc::WEXITSTATUS(status), 0, "the channel is created");
             return true;
@@ -44,7 +41,7 @@ fn killed_at(path: &Path, calls: u64) -> bool {
     }
     // SAFETY: the child is ours.
     unsafe { libc::kill(pid, libc::SIGKILL) };
-    wait(&mut status);
+    wait(pid);
     false
 }
 
@@ -183,7 +180,7 @@ fn a_channel_without_room_leaves_nothing() {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");
-    let status = spawn("child_on_a_small_disk", dir.path(), &[]).wait().expect("it ends");
+    let status = end_of("child_on_a_small_disk", dir.path(), &[]);
     unmount(dir.path());
     assert!(status.success(), "{status}");
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use crate::common::{
-    areas, child_dir, details, every, folder, kill_self, numbers, only_session, record, spawn,
-    started, wait_for, with_main,
+    areas, child_dir, details, end_of, every, folder, kill_self, limit, numbers, only_session,
+    record, spawn, started, succeeds, wait_for, with_main,
 };
 use lastwords::{Ended, Ending, Memory, Retention, Scope, Session, crash};
 use lastwords_control::{self, Details, State};
@@ -99,9 +99,7 @@ fn child_that_is_odd(how: &str, dir: &Path) {
         "limit" => {
             let session = start("end", dir);
             record(0..10);
-            let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            // SAFETY: the limit applies to this process only.
-            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+            limit(libc::RLIMIT_FSIZE, 0, 0);
             drop(session);
             exit(3);
         }
@@ -165,7 +163,7 @@ fn ended(how: &str) -> (ExitStatus, Details) {
         .duration_since(std::time::UNIX_EPOCH)
         .expect("a time")
         .as_nanos();
-    let status = spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
+    let status = end_of("child_ends", dir.path(), &[("HOW", how)]);
     let folder = only_session(dir.path());
     // A record of the crash may follow them.
     assert_eq!(numbers(&folder)[..10], every(0..10), "{how}");
@@ -217,7 +215,7 @@ fn a_word_that_its_session_outlived_is_not_its_last() {
     use lastwords_abi::session::{ClockArea, ClockSample, Control, ENDING_NUMBER, ENDING_SIGNAL};
     use std::mem::offset_of;
     let dir = tempfile::tempdir().expect("a folder");
-    spawn("child_ends", dir.path(), &[("HOW", "kill")]).wait().expect("it ends");
+    end_of("child_ends", dir.path(), &[("HOW", "kill")]);
     let folder = only_session(dir.path());
     let areas = areas(&folder);
     let control = |field: usize| areas.control + field as u64;
@@ -292,7 +290,7 @@ fn the_newest_five_of_a_name_stay() {
 fn a_users_session_that_a_panic_ended_is_joined_and_records() {
     alone!(in dir);
     for how in ["user-unwind", "user"] {
-        spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
+        end_of("child_ends", dir.path(), &[("HOW", how)]);
     }
     assert_eq!(numbers(&only_session(dir.path())), every(0..20));
 }
@@ -301,8 +299,7 @@ fn a_users_session_that_a_panic_ended_is_joined_and_records() {
 fn an_error_is_the_end_of_the_process_that_had_it_alone() {
     alone!(in dir);
     let session = users(dir.path());
-    let status =
-        spawn("child_ends", dir.path(), &[("HOW", "user-finish")]).wait().expect("it ends");
+    let status = end_of("child_ends", dir.path(), &[("HOW", "user-finish")]);
     assert_eq!(status.code(), Some(1));
     let folder = folder(&session);
     drop(session);
@@ -328,8 +325,7 @@ fn a_session_that_was_closed_by_one_and_lost_another_was_not_closed() {
 #[test]
 fn a_process_that_executes_itself_anew_keeps_as_few_as_others() {
     alone!(in dir);
-    let status = spawn("child_ends", dir.path(), &[("HOW", "anew")]).wait().expect("it ends");
-    assert!(status.success(), "{status}");
+    succeeds("child_ends", dir.path(), &[("HOW", "anew")]);
     assert_eq!(
         lastwords_control::list(Some(dir.path())).expect("the list").len(),
         3,

@@ -1,7 +1,7 @@
 //! Tests what the environment of an application and its recorder do to each other: no folder, the
 //! variable `LASTWORDS`, and `errno`.
 
-use crate::common::{child_dir, folder, numbers, record, spawn, with_main};
+use crate::common::{child_dir, folder, numbers, record, succeeds, with_main};
 use crate::endings::start;
 use lastwords::Session;
 use lastwords_testkit::text::Text as _;
@@ -55,8 +55,7 @@ fn the_environment_enables_sizes_and_retains() {
         .expect("chmod");
     let run = |asked: &str| {
         let name = "child_asks_for_what_its_environment_says";
-        let status = spawn(name, &dir, &[("LASTWORDS", asked)]).wait().expect("it ends");
-        assert!(status.success(), "{asked}: {status}");
+        succeeds(name, &dir, &[("LASTWORDS", asked)]);
         let said = |what: &str| std::fs::read_to_string(dir.with_extension(what)).expect("said");
         let mut found = lastwords_control::list(Some(&dir)).expect("the list");
         found.sort_by_key(|summary| {

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{plain, record};
+use crate::common::{plain, record, wait};
 use lastwords::{Memory, Session};
 
 /// Offsets in `struct user` (sys/user.h) of the registers that are used, x86_64.
@@ -80,14 +80,6 @@ fn fork_stopped(dir: &Path, memory: &Memory) -> i32 {
         }
         pid
     }
-}
-
-fn wait(pid: i32) -> i32 {
-    let mut status = 0;
-    // SAFETY: the status is a local variable.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(waited, pid);
-    status
 }
 
 fn peek(pid: i32, offset: usize) -> i64 {

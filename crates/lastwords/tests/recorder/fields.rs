@@ -1,11 +1,13 @@
 //! Records every type of field, every size of text, markers, levels, contexts and several sessions,
 //! and reads them back.
 
-use crate::common::{plain, start};
+use crate::common::{lost_by, plain, start};
+use crate::registries::Held;
 use crate::support;
 use crate::support::{changed_texts, lines, lines_after};
 use lastwords::context::UserContext;
 use lastwords::{ChannelConfig, FieldType, Session, event, hex, mark};
+use lastwords_abi::stream::LOST_LOCK;
 
 pub(crate) fn session(
     name: &str,
@@ -414,36 +416,16 @@ fn a_field_that_lies_of_its_size_is_as_large_as_its_type() {
 
 #[test]
 fn an_event_that_cannot_be_made_known_now_is_counted_and_known_later() {
-    alone!();
-    use std::os::unix::fs::FileExt as _;
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_session, folder) = session("held", dir.path(), "t12:*");
-    let open = |name: &str| {
-        std::fs::File::options().read(true).write(true).open(folder.join(name)).expect("a region")
-    };
-    let registry = open("registry");
+    alone!(in dir);
+    let (session, folder) = session("held", dir.path(), "t12:*");
     let record = |n: u32| event!(t12, "number", n);
-    std::thread::scope(|scope| {
-        let (say, hear) = std::sync::mpsc::channel();
-        let (end, wait) = std::sync::mpsc::channel::<()>();
-        scope.spawn(move || {
-            // SAFETY: the call has no arguments.
-            say.send(unsafe { libc::gettid() }).expect("the test waits");
-            let _ = wait.recv();
-        });
-        // Another living thread holds the registry's lock.
-        let owner = (hear.recv().expect("a thread") as u64) << 32;
-        registry.write_all_at(&owner.to_ne_bytes(), 128).expect("the lock");
-        record(1);
-        record(2);
-        registry.write_all_at(&[0; 8], 128).expect("the lock");
-        drop(end);
-    });
+    let held = Held::new(&session);
+    record(1);
+    record(2);
+    drop(held);
     record(3);
     assert_eq!(lines(&folder), ["t12:number n=3"]);
-    let mut lost = [0; 8];
-    open("stream-0000").read_exact_at(&mut lost, 256 + 72 + 8 * 4).expect("a stream");
-    assert_eq!(u64::from_ne_bytes(lost), 2);
+    assert_eq!(lost_by(&folder, LOST_LOCK..=LOST_LOCK), 2);
 }
 
 #[test]

@@ -12,26 +12,7 @@ use lastwords::rules::RuleSpec;
 use lastwords::{ChannelConfig, Context, Reservation, Session, event, event_enabled};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
-
-/// A generator of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn pick<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize].clone()
-    }
-}
+use lastwords_testkit::random::{Random, seed};
 
 const PATHS: [&str; 6] = ["", "/", "/data/redis.rdb", "redis-server", "/data/ä/b", "a\0b"];
 
@@ -51,22 +32,21 @@ struct Shot {
 
 impl Shot {
     fn new(seq: u64) -> Self {
-        let mut random = Random(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        random.next();
-        let path = random.pick(&PATHS).to_owned();
+        let mut random = Random(seq);
+        let path = (*random.pick(&PATHS)).to_owned();
         // Some payloads are longer than each of the buffers that a filter reads them from.
         // Long ones have no NUL: see `a_long_text_in_pieces_is_recorded`.
         let long = if path.contains('\0') { 300 } else { 3000 };
-        let path = path + &"x".repeat(random.pick(&[0, 0, 0, 0, 20, 300, long]));
+        let path = path + &"x".repeat(*random.pick(&[0, 0, 0, 0, 20, 300, long]));
         Self {
             seq,
             is_short: random.below(5) == 0,
-            bytes: random.pick(&[0, 1, 4095, 4096, 4097, u32::MAX]),
-            delta: random.pick(&[i64::MIN, -5, -1, 0, 1, 7, i64::MAX]),
-            ratio: random.pick(&[0.0, -0.5, 0.5, 1.5, f32::NAN]),
+            bytes: *random.pick(&[0, 1, 4095, 4096, 4097, u32::MAX]),
+            delta: *random.pick(&[i64::MIN, -5, -1, 0, 1, 7, i64::MAX]),
+            ratio: *random.pick(&[0.0, -0.5, 0.5, 1.5, f32::NAN]),
             ok: random.below(2) == 0,
             path,
-            list: (0..random.below(4)).map(|_| random.pick(&[0, 1, 2, 700])).collect(),
+            list: (0..random.below(4)).map(|_| *random.pick(&[0, 1, 2, 700])).collect(),
         }
     }
 
@@ -121,9 +101,9 @@ fn field(text: impl Into<String>, judge: impl Fn(&Shot) -> bool + 'static) -> Ex
 }
 
 fn condition(random: &mut Random, thread: &Thread) -> Expr {
-    let number = random.pick(&[0u32, 1, 4095, 4096]);
-    let (delta, element) = (random.pick(&[-1i64, 0, 7, i64::MAX]), random.pick(&[0u16, 2, 700]));
-    let (at, prefix) = (random.below(4) as usize, random.pick(&["", "/", "/data", "redis", "ä"]));
+    let number = *random.pick(&[0u32, 1, 4095, 4096]);
+    let (delta, element) = (*random.pick(&[-1i64, 0, 7, i64::MAX]), *random.pick(&[0u16, 2, 700]));
+    let (at, prefix) = (random.below(4) as usize, *random.pick(&["", "/", "/data", "redis", "ä"]));
     let me = thread.clone();
     match random.below(20) {
         0 => field(format!("bytes > {number}"), move |shot| shot.bytes > number),
@@ -239,18 +219,12 @@ fn check(folder: &Path, expressions: &[Expr], events: u64) {
     assert_eq!(common::lost(folder), 0, "events that a filter refuses are not lost");
 }
 
-fn seed() -> u64 {
-    let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| u64::from(std::process::id()) << 7 | 1)
-}
-
 const EVENTS: u64 = 60;
 
 #[test]
 fn generated_filters_take_the_events_for_which_they_are_true() {
     alone!();
     let seed = seed();
-    println!("LASTWORDS_SEED={seed}");
     let mut random = Random(seed);
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         if reservation == Reservation::Rseq && !lastwords::rseq_available() {
@@ -305,7 +279,6 @@ fn another_process_changes_the_filter_at_run_time() {
     let session = std::fs::read_to_string(dir.path().join("ready")).expect("a path");
     let handle = Handle::open(Path::new(&session)).expect("it opens");
     let seed = seed();
-    println!("LASTWORDS_SEED={seed}");
     let mut random = Random(seed);
     let mut expressions = Vec::new();
     for round in 0..ROUNDS {

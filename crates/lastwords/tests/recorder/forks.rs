@@ -3,13 +3,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{child_dir, folder, numbers, only_session, plain, record, spawn, wait_for};
+use crate::common::{
+    child_dir, folder, limit, numbers, only_session, plain, record, succeeds, wait_for,
+};
 use lastwords::Session;
 
 fn run(child: &str, variables: &[(&str, &str)]) {
     let dir = tempfile::tempdir().expect("a folder");
-    let status = spawn(child, dir.path(), variables).wait().expect("it ends");
-    assert!(status.success(), "{child} {variables:?}: {status}");
+    succeeds(child, dir.path(), variables);
 }
 
 /// Runs `child` in a forked child. Returns its exit status.
@@ -151,11 +152,10 @@ fn child_may_have_no_thread() {
     let Some(dir) = child_dir() else { return };
     // SAFETY: the filter applies to this process only.
     unsafe {
-        let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // The limit on processes does not apply to root.
         assert_eq!(libc::setgid(65534) | libc::setuid(65534), 0);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit), 0);
     }
+    limit(libc::RLIMIT_NPROC, 0, 0);
     let before = threads();
     let session = start(&dir);
     assert_eq!(threads(), before, "no thread could be started");
@@ -178,9 +178,7 @@ fn a_session_follows_rules_where_no_thread_can_be_started() {
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("given away");
     // The test runs with the C library's restartable sequences, and with an area of our own.
     for variables in [&[][..], &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]] {
-        let status =
-            spawn("child_may_have_no_thread", dir.path(), variables).wait().expect("it ends");
-        assert!(status.success(), "{variables:?}: {status}");
+        succeeds("child_may_have_no_thread", dir.path(), variables);
     }
 }
 

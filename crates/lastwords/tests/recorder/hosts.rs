@@ -1,15 +1,14 @@
 //! Tests hosts that give a session no memory, or take it back. The application must continue as it
 //! would without a recorder.
 
-use std::os::unix::process::ExitStatusExt as _;
-
-use crate::common::{child_dir, folder, limit_address_space, lost, plain, record, spawn, started};
+use crate::common::{
+    child_dir, end_of, folder, limit, limit_address_space, lost, plain, record, started, succeeds,
+};
 use lastwords::{Memory, Session, event};
 
 fn run(child: &str, variables: &[(&str, &str)]) {
     let dir = tempfile::tempdir().expect("a folder");
-    let status = spawn(child, dir.path(), variables).wait().expect("it ends");
-    assert!(status.success(), "{child} {variables:?}: {status}, signal {:?}", status.signal());
+    succeeds(child, dir.path(), variables);
 }
 
 /// Records an event in a generic function, which has one callsite for the values of all types.
@@ -27,9 +26,7 @@ fn child_reaches_callsites_without_memory() {
     generic(1.5f64);
     generic("text");
     record(0..3);
-    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the limit applies to this process only.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    limit(libc::RLIMIT_AS, libc::RLIM_INFINITY, libc::RLIM_INFINITY);
     let sessions = lastwords_testkit::naive::read(&folder(&session)).expect("it is read");
     assert_eq!(sessions[0].events().len(), 4, "what could be recorded was");
     assert_eq!(lost(&folder(&session)), 3, "what could not be recorded was counted");
@@ -135,9 +132,7 @@ fn a_bus_error_of_the_application_ends_it_as_before() {
     for sent in [None, Some(("SENT", "1"))] {
         let ended = |recorded: Option<(&str, &str)>| {
             let variables: Vec<_> = sent.into_iter().chain(recorded).collect();
-            spawn("child_dies_of_a_bus_error_of_its_own", dir.path(), &variables)
-                .wait()
-                .expect("it ends")
+            end_of("child_dies_of_a_bus_error_of_its_own", dir.path(), &variables)
         };
         let without = ended(None);
         assert!(!without.success());

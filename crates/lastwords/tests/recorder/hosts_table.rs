@@ -7,7 +7,8 @@ use std::path::Path;
 
 use crate::common;
 use crate::common::{
-    check, child_dir, filter, limit_address_space, lost, mount, plain, record, spawn, unmount,
+    check, child_dir, filter, limit, limit_address_space, lost, mount, plain, record, spawn,
+    succeeds, unmount,
 };
 use lastwords::{Scope, Session};
 
@@ -46,15 +47,19 @@ const HOSTS: &[Host] = &[
         during: |dir| files(dir).for_each(|file| set_len(&file, 65536)),
     },
     Host { name: "unlinked files", before: NOTHING, during: unlink },
-    Host { name: "RLIMIT_FSIZE 0", before: |_| limit(libc::RLIMIT_FSIZE, 0), during: NOTHING },
-    Host { name: "RLIMIT_FSIZE later", before: NOTHING, during: |_| limit(libc::RLIMIT_FSIZE, 0) },
+    Host { name: "RLIMIT_FSIZE 0", before: |_| limit(libc::RLIMIT_FSIZE, 0, 0), during: NOTHING },
+    Host {
+        name: "RLIMIT_FSIZE later",
+        before: NOTHING,
+        during: |_| limit(libc::RLIMIT_FSIZE, 0, 0),
+    },
     Host { name: "RLIMIT_AS", before: |_| limit_address_space(1 << 20), during: NOTHING },
     Host { name: "RLIMIT_AS later", before: NOTHING, during: |_| limit_address_space(0) },
-    Host { name: "RLIMIT_NOFILE", before: |_| limit(libc::RLIMIT_NOFILE, 5), during: NOTHING },
+    Host { name: "RLIMIT_NOFILE", before: |_| limit(libc::RLIMIT_NOFILE, 5, 5), during: NOTHING },
     Host {
         name: "RLIMIT_NOFILE later",
         before: NOTHING,
-        during: |_| limit(libc::RLIMIT_NOFILE, 3),
+        during: |_| limit(libc::RLIMIT_NOFILE, 3, 3),
     },
     Host { name: "RLIMIT_NPROC", before: no_processes, during: NOTHING },
     Host { name: "a filter: EPERM", before: |_| forbid(libc::EPERM, UNUSUAL), during: NOTHING },
@@ -195,17 +200,11 @@ fn found(place: &Path) -> (u64, u64) {
     (sessions.iter().map(|session| session.events().len() as u64).sum(), lost(&folder))
 }
 
-fn limit(which: libc::__rlimit_resource_t, value: u64) {
-    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
-    // SAFETY: the limit applies to this process only.
-    check(unsafe { libc::setrlimit(which, &raw const limit) });
-}
-
 fn no_processes(dir: &Path) {
     std::os::unix::fs::chown(dir, Some(65534), Some(65534)).expect("given away");
     // The limit does not apply to root. SAFETY: the calls involve no memory.
     check(unsafe { libc::setgid(65534) | libc::setuid(65534) });
-    limit(libc::RLIMIT_NPROC, 0);
+    limit(libc::RLIMIT_NPROC, 0, 0);
 }
 
 fn small_tmpfs(dir: &Path, size: &str) {
@@ -354,8 +353,7 @@ fn child_begins_and_ends_sessions() {
 #[test]
 fn sessions_that_ended_keep_no_mappings() {
     alone!(in dir);
-    let status = spawn("child_begins_and_ends_sessions", dir.path(), &[]).wait().expect("it ends");
-    assert!(status.success(), "{status}");
+    succeeds("child_begins_and_ends_sessions", dir.path(), &[]);
 }
 
 #[test]

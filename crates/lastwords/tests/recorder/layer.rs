@@ -24,7 +24,7 @@ pub(crate) fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
 }
 
 /// Returns the recorders of `tracing`: the layer and the subscriber.
-fn recorders(enter_and_exit: bool) -> [tracing::Dispatch; 2] {
+pub(crate) fn recorders(enter_and_exit: bool) -> [tracing::Dispatch; 2] {
     let layer = lastwords::layer::layer().with_enter_and_exit(enter_and_exit);
     let subscriber = lastwords::layer::subscriber().with_enter_and_exit(enter_and_exit);
     [

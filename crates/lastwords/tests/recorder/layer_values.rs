@@ -4,6 +4,7 @@
 //! alone.
 #![cfg(feature = "tracing")]
 
+use lastwords_testkit::random::Random;
 use lastwords_testkit::text::Text as _;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -155,15 +156,10 @@ fn types_that_change_at_random_have_a_limited_number_of_classes() {
         }
     }
     with_each(|folder| {
-        let mut random = 1u64;
+        let mut random = Random(1);
         let mut expected = Vec::new();
         for _ in 0..1500 {
-            let mut kind = || {
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                random >> 50
-            };
+            let mut kind = || random.below(1 << 14);
             let kinds = [kind(), kind(), kind(), kind(), kind()];
             let [a, b, c, d, e] = kinds.map(value);
             info!(a = &*a, b = &*b, c = &*c, d = &*d, e = &*e, "changing");
@@ -276,13 +272,8 @@ fn texts_share_the_room() {
 fn shares_are_fair() {
     alone!();
     with_each(|folder| {
-        let mut random = 7u64;
-        let mut below = |most: usize| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) as usize % most
-        };
+        let mut random = Random(7);
+        let mut below = |most| random.index(most);
         let mut cut = 0;
         for round in 0..200 {
             let mut size = || if below(3) == 0 { below(5000) } else { below(40) };

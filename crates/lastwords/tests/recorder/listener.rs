@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{child_dir, folder, record, spawn, wait_for, with_main};
+use crate::common::{child_dir, folder, record, succeeds, wait_for, with_main};
 
 /// Makes `futex_waitv` fail with EPERM, as filters of system calls do that do not know the call.
 fn forbid_waiting() {
@@ -66,6 +66,5 @@ fn child_that_may_not_wait() {
 #[test]
 fn a_filter_of_system_calls_does_not_make_it_spin() {
     alone!(in dir);
-    let status = spawn("child_that_may_not_wait", dir.path(), &[]).wait().expect("it ends");
-    assert!(status.success(), "{status}");
+    succeeds("child_that_may_not_wait", dir.path(), &[]);
 }

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::common;
 use crate::common::{
-    child_dir, every, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for,
-    with_main,
+    child_dir, end_of, every, folder, kill_self, numbers, only_session, plain, record, spawn,
+    wait_for, with_main,
 };
 use lastwords::{Ending, Retention, Session};
 use lastwords_control::{self, Details, State};
@@ -348,7 +348,7 @@ fn a_session_that_is_closed_after_chroot_was_closed() {
     alone!(in place);
     let dir = place.path().join("base");
     std::fs::create_dir(dir.with_extension("jail")).expect("a folder");
-    let status = spawn("child_lives", &dir, &[("HOW", "chroot")]).wait().expect("it ends");
+    let status = end_of("child_lives", &dir, &[("HOW", "chroot")]);
     if status.code() == Some(NO_RIGHT) {
         return;
     }
@@ -391,7 +391,7 @@ fn the_first_death_of_a_crash_loop_stays() {
     alone!(in dir);
     let mut first = None;
     for _ in 0..9 {
-        spawn("child_lives", dir.path(), &[("HOW", "killed")]).wait().expect("it ends");
+        end_of("child_lives", dir.path(), &[("HOW", "killed")]);
         first.get_or_insert_with(|| only_session(dir.path()));
     }
     let first = first.expect("a session");

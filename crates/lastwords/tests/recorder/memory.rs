@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::common::{
-    check, child_dir, folder, is_root, kill_at_each, lost, mount, numbers, plain, record, spawn,
+    check, child_dir, end_of, folder, is_root, kill_at_each, lost, mount, numbers, plain, record,
     started, stay_on_one_cpu, unmount, with_main,
 };
 use lastwords::{Session, event};
@@ -169,8 +169,7 @@ fn a_full_file_system_costs_no_newest_event_and_not_the_process() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     mount(dir.path(), 0, "size=16m,mode=0700");
-    let status =
-        spawn("child_records_in_a_full_file_system", dir.path(), &[]).wait().expect("it ends");
+    let status = end_of("child_records_in_a_full_file_system", dir.path(), &[]);
     let sessions = lastwords_control::list(Some(dir.path())).expect("the list");
     let folder = sessions[0].folder.clone();
     let (found, lost) = (numbers(&folder), lost(&folder));
@@ -258,9 +257,7 @@ fn a_full_file_system_ends_no_process_that_does_not_handle_its_signal() {
                 let dir = tempfile::tempdir().expect("a folder");
                 mount(dir.path(), 0, size);
                 let variables = [("HOW", how), (order, "1"), (filter, "1")];
-                let status = spawn("child_relies_on_no_signal", dir.path(), &variables)
-                    .wait()
-                    .expect("it ends");
+                let status = end_of("child_relies_on_no_signal", dir.path(), &variables);
                 let sessions = lastwords_control::list(Some(dir.path())).expect("the list");
                 let folder = sessions[0].folder.clone();
                 let (found, lost) = (numbers(&folder), lost(&folder));
@@ -342,7 +339,7 @@ fn a_memory_limit_ends_no_process() {
         let name = group.0.to_string_lossy().into_owned();
         let run = |more: &[(&str, &str)]| {
             let variables = [&[("GROUP", name.as_str())], more].concat();
-            spawn("child_lives_in_a_group", &place, &variables).wait().expect("it ends")
+            end_of("child_lives_in_a_group", &place, &variables)
         };
         let without = run(&[]);
         let runs: Vec<_> = (0..9).map(|_| run(&[("RECORDED", "1")])).collect();
@@ -422,6 +419,6 @@ fn child_ends_many_sessions() {
 fn ended_sessions_give_their_address_space_back() {
     alone!();
     let dir = in_memory();
-    let status = spawn("child_ends_many_sessions", dir.path(), &[]).wait().expect("it ends");
+    let status = end_of("child_ends_many_sessions", dir.path(), &[]);
     assert_eq!(status.code(), Some(7), "{status}");
 }

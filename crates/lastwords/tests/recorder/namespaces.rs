@@ -1,13 +1,12 @@
 //! Processes of two pid namespaces record in one session with the `locked` reservation. Neither can
 //! know whether the other lives.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::{child_dir, numbers, only_session, plain, record, spawn};
+use crate::common::{child_dir, end_of, lost_by, numbers, only_session, plain, record};
 use lastwords::{Reservation, Session};
+use lastwords_abi::stream::LOST_LOCK;
 use lastwords_control::{self, State};
-use lastwords_testkit::layout;
 
 /// The exit status of a child that may not make namespaces.
 const NO_RIGHT: i32 = 77;
@@ -71,24 +70,10 @@ fn child_in_two_namespaces() {
     }
 }
 
-/// Returns the events that were lost because the lock could not be taken, from the counters of the
-/// streams.
-fn lost(folder: &Path) -> u64 {
-    let files =
-        std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
-    let streams =
-        files.filter_map(|file| std::fs::read(file).ok()).filter(|bytes| bytes.get(20) == Some(&3));
-    let counter = |bytes: Vec<u8>| {
-        let at = layout::stream::CONTROL_AT + layout::stream::LOST_AT + 4 * 8;
-        u64::from_ne_bytes(*bytes[at..].first_chunk().expect("a counter"))
-    };
-    streams.map(counter).sum()
-}
-
 #[test]
 fn every_event_is_there_or_was_counted() {
     alone!(in dir);
-    let status = spawn("child_in_two_namespaces", dir.path(), &[]).wait().expect("it ends");
+    let status = end_of("child_in_two_namespaces", dir.path(), &[]);
     if status.code() == Some(NO_RIGHT) {
         return;
     }
@@ -101,7 +86,7 @@ fn every_event_is_there_or_was_counted() {
         text.parse().expect("a number")
     };
     let (mine, theirs) = (tried(0), tried(1 << 40));
-    assert_eq!(found.len() as u64 + lost(&folder), mine + theirs);
+    assert_eq!(found.len() as u64 + lost_by(&folder, LOST_LOCK..=LOST_LOCK), mine + theirs);
     let all = |first: u64, count: u64| {
         let mut own: Vec<u64> = found.iter().copied().filter(|n| n >> 40 == first >> 40).collect();
         let before = own.len();
@@ -146,8 +131,7 @@ fn child_ends_a_session_of_the_same_id() {
 #[test]
 fn a_child_of_the_same_id_in_its_namespace_does_not_end_the_session() {
     alone!(in dir);
-    let status =
-        spawn("child_ends_a_session_of_the_same_id", dir.path(), &[]).wait().expect("it ends");
+    let status = end_of("child_ends_a_session_of_the_same_id", dir.path(), &[]);
     if status.code() == Some(NO_RIGHT) {
         return;
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, child_dir, every, folder, kill_self, numbers, only_session, plain, record, spawn,
-    started, wait_for, wait_for_session, with_main,
+    StopAtEnd, child_dir, end_of, every, folder, kill_self, numbers, only_session, plain, record,
+    spawn, started, wait, wait_for, wait_for_session, with_main,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::{Reservation, Scope, Session};
@@ -47,7 +47,7 @@ fn child_killed() {
 #[test]
 fn a_killed_process_leaves_its_events() {
     alone!(in dir);
-    let status = spawn("child_killed", dir.path(), &[]).wait().expect("it ends");
+    let status = end_of("child_killed", dir.path(), &[]);
     assert!(!status.success());
     let folder = only_session(dir.path());
     assert_eq!(numbers(&folder), every(0..2000));
@@ -91,11 +91,6 @@ fn fork(child: impl FnOnce()) -> i32 {
     }
     assert!(pid > 0);
     pid
-}
-
-fn wait(pid: i32) {
-    // SAFETY: the status pointer may be null.
-    unsafe { libc::waitpid(pid, core::ptr::null_mut(), 0) };
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 
 use lastwords::{ChannelConfig, Session};
+use lastwords_testkit::random::Random;
 use tracing::field::Empty;
 use tracing::{Dispatch, Instrument as _, Span, debug_span, info, info_span, warn, warn_span};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -53,16 +54,6 @@ enum Step {
 
 /// A program: each step and the thread that takes it.
 type Program = Vec<(usize, Step)>;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-}
 
 /// A span as the model knows it.
 #[derive(Debug, Clone, Default)]
@@ -262,23 +253,23 @@ fn generate(seed: u64) -> (Program, Model) {
     };
     let mut program = Program::new();
     for step in 0..STEPS {
-        let thread = random.below(THREADS);
+        let thread = random.index(THREADS);
         // Handles that are no task's.
         let in_tasks = |span: usize| model.tasks.iter().filter(|task| **task == Some(span)).count();
         let held: Vec<usize> =
             (0..model.spans.len()).filter(|n| model.spans[*n].handles > in_tasks(*n)).collect();
         let tasks: Vec<usize> =
             (0..model.tasks.len()).filter(|n| model.tasks[*n].is_some()).collect();
-        let of = |random: &mut Random, from: &[usize]| from[random.below(from.len())];
-        let parent = match random.below(4) {
+        let of = |random: &mut Random, from: &[usize]| from[random.index(from.len())];
+        let parent = match random.index(4) {
             0 => Parent::Root,
             1 if !held.is_empty() => Parent::Span(of(&mut random, &held)),
             _ => Parent::Contextual,
         };
-        let choice = random.below(if held.is_empty() { 4 } else { 20 });
+        let choice = random.index(if held.is_empty() { 4 } else { 20 });
         let taken = match choice {
             _ if step == STEPS / 2 => Step::NextSession,
-            0 | 1 => Step::New(random.below(3), parent),
+            0 | 1 => Step::New(random.index(3), parent),
             2..4 => Step::Event(step as u64, parent),
             4 => Step::Clone(of(&mut random, &held)),
             5..8 => Step::Drop(of(&mut random, &held)),

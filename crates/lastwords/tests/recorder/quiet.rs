@@ -1,7 +1,7 @@
 //! Tests that recording neither allocates nor calls the system, and that it works inside a signal
 //! handler inside a record, and after a fork.
 
-use crate::common::{plain, start};
+use crate::common::{plain, start, wait};
 use crate::support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -164,16 +164,6 @@ fn recording_calls_no_system() {
     assert!(newest.len() > 100);
 }
 
-/// Returns the recorders of `tracing`: the layer and the subscriber.
-#[cfg(feature = "tracing")]
-fn recorders() -> [tracing::Dispatch; 2] {
-    use tracing_subscriber::layer::SubscriberExt as _;
-    let layer =
-        tracing_subscriber::registry().with(lastwords::layer::layer().with_enter_and_exit(true));
-    let subscriber = lastwords::layer::subscriber().with_enter_and_exit(true);
-    [tracing::Dispatch::new(layer), tracing::Dispatch::new(subscriber)]
-}
-
 /// Opens far more spans than the table has entries. A recorder must find out without a system call
 /// that there is no room.
 #[cfg(feature = "tracing")]
@@ -184,7 +174,7 @@ fn spans_without_room_call_no_system() {
 
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, _) = session("full", dir.path(), "*");
-    for recorder in &recorders() {
+    for recorder in &crate::layer::recorders(true) {
         let _default = tracing::dispatcher::set_default(recorder);
         let mut kept = Vec::with_capacity(2000);
         let many = |count| (0..count).for_each(|n| drop(info_span!("short", n).entered()));
@@ -208,7 +198,7 @@ fn spans_allocate_nothing_and_call_no_system() {
 
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session("spans", dir.path(), "*");
-    for (number, recorder) in recorders().iter().enumerate() {
+    for (number, recorder) in crate::layer::recorders(true).iter().enumerate() {
         let _default = tracing::dispatcher::set_default(recorder);
         let some = |count: u32| {
             for n in 0..count {
@@ -310,8 +300,7 @@ fn a_forked_child_has_ids_of_its_own() {
             child => child,
         }
     };
-    // SAFETY: the status pointer may be null.
-    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    wait(child);
     let mut events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
     events.sort_by_key(|(_, event)| event.clock);
     let pids: Vec<&[u8]> = events.iter().map(|(_, event)| &event.body[..4]).collect();

@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::mpsc;
 
-use crate::common::{folder, numbers, plain};
+use crate::common::{folder, lost_by, numbers, plain};
 use lastwords::{Session, event};
-use lastwords_testkit::layout;
+use lastwords_abi::stream::{LOST_LOCK, LOST_NO_ENTRY};
 
 /// Holds a registry's lock with the id of a thread that lives until this is dropped.
-struct Held {
+pub(crate) struct Held {
     file: File,
     _stop: mpsc::Sender<()>,
 }
@@ -20,27 +20,16 @@ struct Held {
 const LOCK_AT: u64 = 128;
 
 impl Held {
-    fn new(session: &Session) -> Self {
+    pub(crate) fn new(session: &Session) -> Self {
         let (stop, stopped) = mpsc::channel::<()>();
         let (tell, tid) = mpsc::channel();
         std::thread::spawn(move || {
-            tell.send(u64::from(
-                std::fs::read_link("/proc/thread-self")
-                    .expect("procfs")
-                    .file_name()
-                    .expect("a name")
-                    .to_string_lossy()
-                    .parse::<u32>()
-                    .expect("a number"),
-            ))
-            .expect("the test listens");
+            // SAFETY: the call has no arguments.
+            tell.send(unsafe { libc::gettid() } as u64).expect("the test listens");
             stopped.recv().expect_err("nothing is sent");
         });
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(folder(session).join("registry"))
-            .expect("a registry");
+        let registry = folder(session).join("registry");
+        let file = File::options().write(true).open(registry).expect("a registry");
         let owner = tid.recv().expect("a thread") << 32;
         file.write_all_at(&owner.to_ne_bytes(), LOCK_AT).expect("the lock is written");
         Self { file, _stop: stop }
@@ -51,24 +40,6 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.file.write_all_at(&[0; 8], LOCK_AT).expect("the lock is given back");
     }
-}
-
-/// Returns a counter of the losses of all streams.
-fn lost(folder: &Path, cause: usize) -> u64 {
-    use layout::stream::{CONTROL_AT, LOST_AT};
-    let files =
-        std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let streams = files.filter(|path| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"stream"))
-    });
-    let counter = |path: std::path::PathBuf| {
-        let mut bytes = [0; 8];
-        let file = File::open(path).expect("a stream");
-        file.read_exact_at(&mut bytes, (CONTROL_AT + LOST_AT + 8 * cause) as u64)
-            .expect("a counter");
-        u64::from_ne_bytes(bytes)
-    };
-    streams.map(counter).sum()
 }
 
 fn begin(name: &str, dir: &Path) -> Session {
@@ -91,7 +62,10 @@ fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() 
         [0, 1],
         "a registry that is busy costs its own session only"
     );
-    assert_eq!((numbers(&folder(&second)), lost(&folder(&second), 4)), (vec![0], 1));
+    assert_eq!(
+        (numbers(&folder(&second)), lost_by(&folder(&second), LOST_LOCK..=LOST_LOCK)),
+        (vec![0], 1)
+    );
     drop(first);
     drop(held);
     // This session takes the slot of the first, and has no description yet.
@@ -118,7 +92,7 @@ fn events_without_a_description_are_counted() {
         all += 52;
     }
     let found = numbers(&folder(&session)).len() as u64 - before;
-    let lost = lost(&folder(&session), 2);
+    let lost = lost_by(&folder(&session), LOST_NO_ENTRY..=LOST_NO_ENTRY);
     assert!(lost > 0, "the registry was to be too small: {found} events");
     assert_eq!(found + lost, all);
 }

@@ -7,7 +7,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use crate::common::{
-    child_dir, folder, is_root, kill_self, numbers, plain, record, spawn, with_main,
+    child_dir, end_of, folder, is_root, kill_self, limit_address_space, numbers, plain, record,
+    with_main,
 };
 use lastwords::{Error, Memory, Session};
 use lastwords_control::{self, Handle};
@@ -261,13 +262,7 @@ fn child_starts_what_does_not_fit() {
         "shm" => Memory::Shm,
         _ => Memory::Memfd,
     };
-    let status = std::fs::read_to_string("/proc/self/statm").expect("statm");
-    let pages: u64 =
-        status.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
-    let most = pages * 4096 + (128 << 20);
-    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-    // SAFETY: the limit applies to this process only.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    limit_address_space(128 << 20);
     for _ in 0..3 {
         assert!(of_size(&dir, memory.clone(), 256).is_err());
     }
@@ -281,9 +276,7 @@ fn a_start_that_failed_gives_its_memory_back() {
     use std::os::unix::process::ExitStatusExt as _;
     for memory in ["heap", "shm", "memfd"] {
         let dir = tempfile::tempdir().expect("a folder");
-        let status = spawn("child_starts_what_does_not_fit", dir.path(), &[("MEMORY", memory)])
-            .wait()
-            .expect("it ends");
+        let status = end_of("child_starts_what_does_not_fit", dir.path(), &[("MEMORY", memory)]);
         assert_eq!(status.signal(), Some(libc::SIGKILL), "{memory}: {status}");
     }
 }

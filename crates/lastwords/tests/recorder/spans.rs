@@ -5,7 +5,8 @@ use lastwords_testkit::text::Text as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::common::{child_dir, plain, start};
+use crate::common::{child_dir, plain, start, wait};
+use crate::layer::recorders;
 use crate::support::end_of_thread::at_the_very_end_of_a_thread;
 use crate::support::{
     abandoned_spans, child, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads,
@@ -34,12 +35,6 @@ fn events(folder: &Path) -> Vec<String> {
     with_ids_renamed(lines(folder))
 }
 
-/// Returns the recorders of `tracing`: the layer and the subscriber.
-fn recorders() -> [tracing::Dispatch; 2] {
-    let layer = tracing_subscriber::registry().with(lastwords::layer::layer());
-    [tracing::Dispatch::new(layer), tracing::Dispatch::new(lastwords::layer::subscriber())]
-}
-
 /// Runs the test with each of the recorders, in a session of its own.
 fn with_each(run: impl Fn(&Path)) {
     with_each_session(|_, folder| run(folder));
@@ -47,7 +42,7 @@ fn with_each(run: impl Fn(&Path)) {
 
 /// The same for a test that needs the session.
 fn with_each_session(run: impl Fn(&Session, &Path)) {
-    for recorder in recorders() {
+    for recorder in recorders(false) {
         let dir = tempfile::tempdir().expect("a folder");
         let (_alone, session, folder) = alone(dir.path());
         tracing::dispatcher::with_default(&recorder, || run(&session, &folder));
@@ -176,8 +171,7 @@ fn what_the_dead_left_is_taken_over() {
             // SAFETY: the call only ends the child.
             unsafe { libc::_exit(i32::from(kept.len() != 1000)) };
         }
-        // SAFETY: the status pointer may be null.
-        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+        wait(child);
         let left = open_spans(folder);
         assert!(
             left.len() >= 32
@@ -379,7 +373,7 @@ fn spans_of_a_layer_that_was_replaced_are_not_said_to_be_open() {
 #[test]
 fn a_later_session_has_the_spans_of_a_thread_that_was_there_before() {
     alone!();
-    for recorder in recorders() {
+    for recorder in recorders(false) {
         let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
         let (_alone, session, _) = alone(first.path());
         tracing::dispatcher::with_default(&recorder, || {

@@ -8,16 +8,12 @@ use std::path::Path;
 
 use crate::common;
 use crate::common::{
-    child_dir, is_root, only_session, plain, record, spawn, start, wait_for_session, with_main,
+    child_dir, is_root, limit, only_session, plain, record, spawn, start, succeeds,
+    wait_for_session, with_main,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::{Level, Memory, Session};
 use lastwords_control::Details;
-
-fn run(child: &str, dir: &Path, variables: &[(&str, &str)]) {
-    let status = spawn(child, dir, variables).wait().expect("it ends");
-    assert!(status.success(), "{child} {variables:?}: {status}");
-}
 
 /// Closes all descriptors from 3 on, as daemons do, and gives their numbers to `file`.
 fn take_all_descriptors(file: &Path) -> Vec<File> {
@@ -61,7 +57,11 @@ fn a_program_that_closes_all_descriptors_keeps_its_files() {
             for name in ["db", "session"] {
                 std::fs::write(data.join(name), &contents).expect("a file");
             }
-            run("child_closes_all_descriptors", dir.path(), &[("MEMORY", memory), ("OWN", own)]);
+            succeeds(
+                "child_closes_all_descriptors",
+                dir.path(),
+                &[("MEMORY", memory), ("OWN", own)],
+            );
             for name in ["db", "session"] {
                 assert_eq!(
                     std::fs::read(data.join(name)).expect("still there"),
@@ -79,9 +79,7 @@ fn child_has_a_limit_on_file_sizes() {
     let physical = dir.join("physical");
     std::fs::write(&physical, vec![0u8; 8 << 20]).expect("a file");
     let base = dir.join("base");
-    let limit = libc::rlimit { rlim_cur: 8192, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the limit applies to this process only.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    limit(libc::RLIMIT_FSIZE, 8192, libc::RLIM_INFINITY);
     let start = |memory| {
         let channel = plain("main").sub_buffers(2, 4096);
         Session::builder("limit").dir(&base).channel(channel).backend(memory).start().map(drop)
@@ -108,7 +106,7 @@ fn child_has_a_limit_on_file_sizes() {
 #[test]
 fn a_limit_on_file_sizes_is_an_error_at_the_start() {
     alone!(in dir);
-    run("child_has_a_limit_on_file_sizes", dir.path(), &[]);
+    succeeds("child_has_a_limit_on_file_sizes", dir.path(), &[]);
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn the_runtime_folder_is_used_where_it_is_the_users_alone() {
     let path = runtime.display().to_string();
     let places = |chosen, runtime: &str| {
         let variables = [("LASTWORDS_DIR", chosen), ("XDG_RUNTIME_DIR", runtime)];
-        run("child_says_where_its_sessions_live", dir.path(), &variables);
+        succeeds("child_says_where_its_sessions_live", dir.path(), &variables);
         std::fs::read_to_string(dir.path().join("places")).expect("told")
     };
     // SAFETY: geteuid cannot fail.
@@ -262,7 +260,7 @@ fn child_does_as_its_environment_asks() {
 /// Returns the details and the note of a session for which the environment has `text`.
 fn asked(text: &str) -> (Details, String) {
     let dir = tempfile::tempdir().expect("a folder");
-    run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", text)]);
+    succeeds("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", text)]);
     let found = lastwords_control::list(Some(&dir.path().join("base"))).expect("a list");
     let note = std::fs::read_to_string(dir.path().join("note")).expect("told");
     (found[0].details.clone().expect("readable"), note)
@@ -292,12 +290,16 @@ fn the_environment_says_how_many_sessions_stay() {
         [("retain=2", [1, 2, 3, 3]), ("retain=9,retain_size=3G", [4, 5, 6, 7])]
     {
         for left in left {
-            run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", directives)]);
+            succeeds(
+                "child_does_as_its_environment_asks",
+                dir.path(),
+                &[("LASTWORDS", directives)],
+            );
             let found = lastwords_control::list(Some(&dir.path().join("base"))).expect("a list");
             assert_eq!(found.len(), left, "{directives}");
         }
     }
-    run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", "retain_size=0")]);
+    succeeds("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", "retain_size=0")]);
     only_session(&dir.path().join("base"));
 }
 

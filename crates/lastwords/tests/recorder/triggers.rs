@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, child_dir, every, folder, plain, record, spawn, triggered, wait_for_saved, with_main,
+    StopAtEnd, child_dir, end_of, every, folder, plain, record, triggered, wait_for_saved,
+    with_main,
 };
 use lastwords::condition::Condition;
 use lastwords::{Builder, Reservation, Triggered, Window};
@@ -342,9 +343,7 @@ fn child_is_the_example() {
 fn the_example_keeps_the_moments_before_both_errors() {
     alone!(in dir);
     let variables = [("LASTWORDS_DIR", dir.path().to_str().expect("a path"))];
-    assert!(
-        spawn("child_is_the_example", dir.path(), &variables).wait().expect("it ends").success()
-    );
+    assert!(end_of("child_is_the_example", dir.path(), &variables).success());
     let entries =
         std::fs::read_dir(dir.path()).expect("readable").flatten().map(|entry| entry.path());
     let (mut folders, live): (Vec<PathBuf>, Vec<PathBuf>) = entries
@@ -398,9 +397,7 @@ fn child_that_fires_and_dies() {
 #[test]
 fn a_snapshot_that_nobody_saved_is_in_the_session() {
     alone!(in dir);
-    assert!(
-        !spawn("child_that_fires_and_dies", dir.path(), &[]).wait().expect("it ends").success()
-    );
+    assert!(!end_of("child_that_fires_and_dies", dir.path(), &[]).success());
     let session = std::fs::read_to_string(dir.path().join("folder")).expect("a path");
     let snapshot = payloads(Path::new(&session), 0, naive::Session::snapshot_events);
     assert_eq!(snapshot.iter().map(|body| number(body)).collect::<Vec<_>>(), every(0..100));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -106,6 +106,17 @@ pub(crate) fn spawn(name: &str, dir: &Path, variables: &[(&str, &str)]) -> Child
         .stdout(Stdio::null())
         .spawn()
         .expect("the child starts")
+}
+
+/// Runs the test `name` of this program as a child that records in `dir`, to its end.
+pub(crate) fn end_of(name: &str, dir: &Path, variables: &[(&str, &str)]) -> ExitStatus {
+    spawn(name, dir, variables).wait().expect("it ends")
+}
+
+/// Does the same, and checks that the child succeeds.
+pub(crate) fn succeeds(name: &str, dir: &Path, variables: &[(&str, &str)]) {
+    let status = end_of(name, dir, variables);
+    assert!(status.success(), "{name} {variables:?}: {status}");
 }
 
 /// Name of the variable with the module of the test that has a process of its own, which its
@@ -219,14 +230,21 @@ impl Drop for StopAtEnd<'_> {
 
 /// Returns the events that a session's streams have counted as lost.
 pub(crate) fn lost(folder: &Path) -> u64 {
-    use lastwords_abi::stream::{CONTROL_OFF, LOST_LOCK, StreamControl};
+    use lastwords_abi::stream::{LOST_FULL, LOST_LOCK};
+    lost_by(folder, LOST_FULL..=LOST_LOCK)
+}
+
+/// Returns those that were lost by some causes, which are places of the streams' counters.
+pub(crate) fn lost_by(folder: &Path, causes: std::ops::RangeInclusive<usize>) -> u64 {
+    use lastwords_abi::stream::{CONTROL_OFF, StreamControl};
     let at = CONTROL_OFF + std::mem::offset_of!(StreamControl, lost);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let streams =
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
     let words = |bytes: Vec<u8>| -> u64 {
-        let counters = bytes.get(at..at + 8 * (LOST_LOCK + 1)).unwrap_or_default();
-        counters.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).sum()
+        let counters = bytes.get(at..).unwrap_or_default();
+        let words = counters.as_chunks::<8>().0.get(causes.clone()).unwrap_or_default();
+        words.iter().map(|word| u64::from_ne_bytes(*word)).sum()
     };
     streams.map(|entry| words(std::fs::read(entry.path()).unwrap_or_default())).sum()
 }
@@ -235,9 +253,22 @@ pub(crate) fn lost(folder: &Path) -> u64 {
 pub(crate) fn limit_address_space(more: u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("sizes");
     let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-    let limit = libc::rlimit { rlim_cur: pages * 4096 + more, rlim_max: libc::RLIM_INFINITY };
+    limit(libc::RLIMIT_AS, pages * 4096 + more, libc::RLIM_INFINITY);
+}
+
+/// Sets a limit of this process.
+pub(crate) fn limit(which: libc::__rlimit_resource_t, soft: u64, hard: u64) {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: the limit applies to this process only.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    check(unsafe { libc::setrlimit(which, &raw const limit) });
+}
+
+/// Waits for a child or a thread of this process that is traced. Returns its status.
+pub(crate) fn wait(pid: libc::pid_t) -> libc::c_int {
+    let mut status = 0;
+    // SAFETY: the status is a local variable.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
 }
 
 /// Offsets of the areas of a session region that change.
