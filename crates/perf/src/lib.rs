@@ -62,12 +62,20 @@ impl Perf {
     /// Lists the buffers of a kernel.
     #[must_use]
     pub fn read(kernel: &Arc<Kernel>) -> Self {
-        let mut evidence = Evidence::default();
         // Only the formats of events are of interest, and only if there are tracepoints.
         let tracing = lastwords_ftrace::memory::description(kernel)
             .unwrap_or_else(|_| lastwords_ftrace::memory::without_arrays(kernel));
-        let buffers = find::all(kernel, &tracing, &mut evidence.gaps);
+        let (buffers, gaps) = Self::list(kernel, &tracing);
+        let evidence = Evidence { gaps, ..Evidence::default() };
         Self { kernel: Arc::clone(kernel), tracing, buffers, evidence }
+    }
+
+    /// Lists the buffers of a kernel, and what is lost of the list. `tracing` has the names of the
+    /// tracepoints.
+    #[must_use]
+    pub fn list(kernel: &Kernel, tracing: &Tracing) -> (Vec<Buffer>, Vec<Gap>) {
+        let mut gaps = Vec::new();
+        (find::all(kernel, tracing, &mut gaps), gaps)
     }
 
     /// Reads the records of a buffer that were not consumed, and calls `take` with each.

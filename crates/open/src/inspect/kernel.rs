@@ -53,6 +53,10 @@ pub struct Report<'a> {
     /// The number of histograms that triggers made, if the input is a memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histograms: Option<usize>,
+    /// The buffers of perf, if the input is a memory.
+    #[cfg(feature = "perf")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub perf: Option<Vec<lastwords_perf::Buffer>>,
     /// Remarks.
     pub notes: Vec<String>,
 }
@@ -80,6 +84,18 @@ fn histograms(kernel: &lastwords_kernel::Kernel, notes: &mut Vec<String>) -> usi
     let (count, gaps) = lastwords_ftrace::memory::count_histograms(kernel);
     notes.extend(gaps.into_iter().map(remark));
     count
+}
+
+/// Returns the buffers of perf of a kernel, and adds remarks on those that are missing.
+#[cfg(feature = "perf")]
+fn perf(
+    kernel: &lastwords_kernel::Kernel,
+    tracing: &Tracing,
+    notes: &mut Vec<String>,
+) -> Vec<lastwords_perf::Buffer> {
+    let (buffers, gaps) = lastwords_perf::Perf::list(kernel, tracing);
+    notes.extend(gaps.into_iter().map(remark));
+    buffers
 }
 
 fn remark(gap: lastwords_trace::evidence::Gap) -> String {
@@ -150,6 +166,8 @@ pub(super) fn of<'a>(
         #[cfg(feature = "bpf")]
         bpf: kernel.map(|kernel| bpf(kernel, &mut notes)),
         histograms: kernel.map(|kernel| histograms(kernel, &mut notes)),
+        #[cfg(feature = "perf")]
+        perf: kernel.map(|kernel| perf(kernel, tracing, &mut notes)),
         from: origin.path.clone(),
         kind: origin.kind.words(),
         has_memory: kernel.is_some(),

@@ -81,6 +81,15 @@ fn judge_dump(
 ) -> Result<()> {
     let format = dump.format;
     let truth = ours.run("report", dump, &["-s", "truth", "--no-pager"])?;
+    let seen = String::from_utf8(ours.run("inspect", dump, &[])?)?;
+    for pid in pids {
+        let has = |line: &str| {
+            ["2 buffers of CPUs 0, 1 of perf", "sched:sched_switch", &format!("({pid}): ")]
+                .iter()
+                .all(|part| line.contains(part))
+        };
+        rows.row(seen.lines().any(has), &format!("{format} inspect"), &format!("process {pid}"));
+    }
     let truth = judge::truth(&String::from_utf8_lossy(&truth));
     ensure!(truth.len() == CPUS as usize, "ftrace has events of {} CPUs", truth.len());
     let to = folder.join(format!("data-{format}"));

@@ -8,6 +8,7 @@ use crate::table::{Table, plain};
 use lastwords_ftrace::UNKNOWN;
 use lastwords_open::inspect::kernel::{Instance, Report};
 use lastwords_render::missing::count;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Writes the report for people.
@@ -45,6 +46,8 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
         let number = count(number as u64, "histogram");
         writeln!(out, "  triggers   {number}: report --histograms")?;
     }
+    #[cfg(feature = "perf")]
+    write_perf(report, verbose, out)?;
     for instance in &report.instances {
         write_instance(instance, verbose, out)?;
     }
@@ -66,6 +69,37 @@ fn write_bpf(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Res
     let programs = bpf.programs.iter().map(ToString::to_string);
     let mut lines = programs.chain(bpf.maps.iter().map(ToString::to_string));
     lines.try_for_each(|line| writeln!(out, "    {}", plain(&line)))
+}
+
+/// Writes how many buffers of perf there are, and those of each recording: of the same process and
+/// events.
+#[cfg(feature = "perf")]
+fn write_perf(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    let Some(buffers) = report.perf.as_ref().filter(|buffers| !buffers.is_empty()) else {
+        return Ok(());
+    };
+    writeln!(out, "  perf       {}: report --perf", count(buffers.len() as u64, "buffer"))?;
+    let mut groups: BTreeMap<_, Vec<Option<u32>>> = BTreeMap::new();
+    for buffer in buffers {
+        let mut events: Vec<&str> = buffer.events.iter().map(|event| event.name.as_str()).collect();
+        events.sort_unstable();
+        events.dedup();
+        let owner = (buffer.owner.pid, buffer.owner.comm.as_str());
+        groups.entry((owner, events)).or_default().push(buffer.cpu);
+    }
+    let shown = if verbose { groups.len() } else { ROWS };
+    for (((pid, comm), events), cpus) in groups.iter().take(shown) {
+        let number = count(cpus.len() as u64, "buffer");
+        let cpus: Vec<String> = cpus.iter().flatten().map(ToString::to_string).collect();
+        let cpus = match cpus.as_slice() {
+            [] => String::new(),
+            [one] => format!(" of CPU {one}"),
+            several => format!(" of CPUs {}", several.join(", ")),
+        };
+        let events = plain(&events.join(", "));
+        writeln!(out, "    {number}{cpus} of {} ({pid}): {events}", plain(comm))?;
+    }
+    write_more(groups.len(), shown, "recording", "    ", out)
 }
 
 fn write_instance(instance: &Instance, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
