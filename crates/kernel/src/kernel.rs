@@ -8,7 +8,7 @@ use crate::notes::{self, NOTES_MAX};
 use crate::symbols::SymbolTable;
 use crate::{Error, List, Object};
 use lastwords_bytes::Budget;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// Most CPUs that are accepted (`CONFIG_NR_CPUS` is at most 8,192).
@@ -193,6 +193,55 @@ impl Kernel {
         let offset = self.types.member_of(type_id, path)?.offset;
         let object = move |place| Object::new(&*self.memory, &self.types, type_id, place);
         Ok(self.list_at(head, offset).map(move |entry| entry.map(object)))
+    }
+
+    /// Entries of a list, as [`Kernel::list`] finds them. If the list has a hole, the entries after
+    /// it are found from the list's end, and the hole's error is returned, too.
+    ///
+    /// # Errors
+    /// There is no such structure or member.
+    pub fn entries<'k>(
+        &'k self,
+        head: u64,
+        type_name: &str,
+        path: &str,
+    ) -> Result<(Vec<Object<'k>>, Option<Error>), Error> {
+        let mut found = Vec::new();
+        for entry in self.list(head, type_name, path)? {
+            match entry {
+                Ok(entry) => found.push(entry),
+                Err(error) => {
+                    let after = self.backwards(head, type_name, path, &found)?;
+                    found.extend(after);
+                    return Ok((found, Some(error)));
+                }
+            }
+        }
+        Ok((found, None))
+    }
+
+    /// Reads the entries from the end of a list back to a hole or to one that is known.
+    fn backwards<'k>(
+        &'k self,
+        head: u64,
+        type_name: &str,
+        path: &str,
+        known: &[Object<'k>],
+    ) -> Result<Vec<Object<'k>>, Error> {
+        let mut seen: HashSet<u64> = known.iter().map(Object::place).collect();
+        let mut found = Vec::new();
+        let mut at = self.object("list_head", head)?.address("prev");
+        while let Ok(place) = at {
+            let entry = self.object("list_head", place)?;
+            at = entry.address("prev");
+            let entry = entry.container(type_name, path)?;
+            // Zero is of a page that reads as zero.
+            if place == head || !matches!(at, Ok(1..)) || !seen.insert(entry.place()) {
+                break;
+            }
+            found.push(entry);
+        }
+        Ok(found)
     }
 
     /// The fields that `uname` printed in the first namespace.

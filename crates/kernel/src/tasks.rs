@@ -15,6 +15,9 @@ const EMPTY: u64 = 0xffff_ffff;
 /// Number of pid slots; the lower bits of a pid choose its slot (`PID_MAX_DEFAULT`).
 const PID_SLOTS: u64 = 0x8000;
 
+/// The name of a task whose name is not known.
+pub const NAMELESS: &str = "<...>";
+
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
@@ -22,7 +25,7 @@ pub struct Task {
     pub pid: u32,
     /// Number of the task's thread group.
     pub tgid: u32,
-    /// Name of the task, at most 15 bytes.
+    /// Name of the task, at most 15 bytes; [`NAMELESS`] if it is not known.
     pub comm: String,
     /// Address of its `struct task_struct`.
     pub place: u64,
@@ -59,9 +62,10 @@ impl Kernel {
 
     fn walk_tasks(&self, found: &mut Listing<Task>) -> Result<(), Error> {
         let init = self.variable("init_task", "task_struct")?;
-        found.rows.push(task(init)?);
-        for leader in self.list(init.at("tasks")?.place(), "task_struct", "tasks")? {
-            let leader = leader?;
+        self.add(init, found);
+        let (leaders, hole) = self.entries(init.at("tasks")?.place(), "task_struct", "tasks")?;
+        found.missing.extend(hole);
+        for leader in leaders {
             if let Err(error) = self.walk_threads(leader, found) {
                 found.missing.push(error);
             }
@@ -75,17 +79,40 @@ impl Kernel {
     fn walk_threads(&self, leader: Object<'_>, found: &mut Listing<Task>) -> Result<(), Error> {
         let before = found.rows.len();
         let head = leader.pointer("signal").and_then(|signal| signal.at("thread_head"));
-        let threads = head.and_then(|head| self.list(head.place(), "task_struct", "thread_node"));
-        let outcome = threads.and_then(|threads| {
-            for thread in threads.take(TASKS_MAX) {
-                found.rows.push(task(thread?)?);
-            }
-            Ok(())
-        });
-        if found.rows.len() == before {
-            found.rows.push(task(leader)?);
+        let threads =
+            head.and_then(|head| self.entries(head.place(), "task_struct", "thread_node"));
+        let (threads, hole) = threads.unwrap_or_else(|error| (Vec::new(), Some(error)));
+        threads.iter().for_each(|thread| self.add(*thread, found));
+        if found.rows.len() == before
+            && !threads.iter().any(|thread| thread.place() == leader.place())
+        {
+            self.add(leader, found);
         }
-        outcome
+        hole.map_or(Ok(()), Err)
+    }
+
+    /// Adds a task, or the reason why it or its name is not known.
+    fn add(&self, object: Object<'_>, found: &mut Listing<Task>) {
+        let wrong = |what| Error::from(BytesError::value("task_struct", object.place(), 0, what));
+        let numbers = || match (object.fit("pid")?, object.fit("tgid")?) {
+            // The idle task is the first. Zero is of a page that reads as zero.
+            (0, _) | (_, 0) if !found.rows.is_empty() => Err(wrong("a task with a number")),
+            numbers => Ok(numbers),
+        };
+        let (pid, tgid) = match numbers() {
+            Ok(numbers) => numbers,
+            Err(error) => return found.missing.push(error),
+        };
+        // A task may have an empty name.
+        let comm = object.text("comm").and_then(|comm| match object.at("comm")?.place() {
+            at if comm.is_empty() && self.is_zero_page(at) => Err(wrong("the name of a task")),
+            _ => Ok(comm),
+        });
+        let comm = comm.unwrap_or_else(|error| {
+            found.missing.push(error);
+            NAMELESS.to_owned()
+        });
+        found.rows.push(Task { pid, tgid, comm, place: object.place() });
     }
 
     /// Returns the parent, the user and the start of a task.
@@ -182,8 +209,10 @@ impl Kernel {
         Ok(())
     }
 
-    /// Returns true if the page that contains an address reads as zero.
-    fn is_zero_page(&self, address: u64) -> bool {
+    /// Returns true if the page of 4 KiB that contains an address reads as zero: a zero in it may be
+    /// the value, or the page is missing.
+    #[must_use]
+    pub fn is_zero_page(&self, address: u64) -> bool {
         let mut page = [0xff; 4096];
         self.memory.read(address & !4095, &mut page).is_ok() && page.iter().all(|byte| *byte == 0)
     }
@@ -221,13 +250,4 @@ impl Kernel {
         }
         Ok(rows)
     }
-}
-
-fn task(object: Object<'_>) -> Result<Task, Error> {
-    Ok(Task {
-        pid: object.fit("pid")?,
-        tgid: object.fit("tgid")?,
-        comm: object.text("comm")?,
-        place: object.place(),
-    })
 }

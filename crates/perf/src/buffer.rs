@@ -58,6 +58,9 @@ pub struct Buffer {
     pub lost: u64,
     /// The events whose records are in it.
     pub events: Vec<Event>,
+    /// Some event may be missing: its file, its process or the event itself could not be read.
+    #[serde(skip)]
+    pub(crate) lacks_events: bool,
     /// Bytes of a data page.
     #[serde(skip)]
     pub(crate) page_size: u64,
@@ -107,6 +110,7 @@ impl Buffer {
             positions: Positions { reserved: buffer.u64("head")?, committed: 0, consumed: None },
             lost: buffer.u64("lost")?,
             events,
+            lacks_events: false,
             page_size,
             pages: buffer.at("data_pages")?.place(),
         };

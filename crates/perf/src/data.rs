@@ -10,6 +10,7 @@ use crate::ring::Region;
 use crate::{Buffer, Event, Owner, Perf};
 use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_kernel::Mask;
+use lastwords_kernel::tasks::NAMELESS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -187,7 +188,7 @@ impl Perf {
         let tgid = |pid: u32| self.tracing.tgids.get(&pid).copied().unwrap_or(pid);
         let saved = self.tracing.comms.iter().map(|(pid, comm)| (*pid, (tgid(*pid), comm.clone())));
         let mut tasks: BTreeMap<u32, (u32, String)> = saved.collect();
-        let listed = self.kernel.tasks().rows.into_iter();
+        let listed = self.kernel.tasks().rows.into_iter().filter(|task| task.comm != NAMELESS);
         tasks.extend(listed.map(|task| (task.pid, (task.tgid, task.comm))));
         tasks.remove(&0);
         let mut put = Put::new(self.kernel.memory.byte_order());

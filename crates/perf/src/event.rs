@@ -3,6 +3,7 @@
 use lastwords_bytes::Error as BytesError;
 use lastwords_ftrace::Tracing;
 use lastwords_kernel::{Error, Kernel, Object};
+use lastwords_trace::evidence::Gap;
 use serde::Serialize;
 
 /// Sizes of `struct perf_event_attr` that were published; the first is the least.
@@ -63,7 +64,9 @@ impl Event {
         kernel: &Kernel,
         tracing: &Tracing,
         event: &Object<'_>,
+        gaps: &mut Vec<Gap>,
     ) -> Result<Self, Error> {
+        whole(kernel, event)?;
         let attr = event.at("attr")?;
         let id = event.u64("id")?;
         // A page that reads as zero would be the event 0, which there is not.
@@ -71,7 +74,14 @@ impl Event {
             let expected = "the id of an event";
             return Err(BytesError::value("perf_event", event.place(), id, expected).into());
         }
-        let pmu = event.pointer("pmu").and_then(|pmu| pmu.text("name")).unwrap_or_default();
+        let mut unknown = |what: &str, why: &str| {
+            let fact = format!("{what} of the perf event at {:#x}: {why}", event.place());
+            gaps.push(Gap::not_known(None, &fact));
+        };
+        let pmu = pmu(kernel, event).unwrap_or_else(|error| {
+            unknown("the PMU", &error.to_string());
+            String::new()
+        });
         let (kind, config) = match CLOCKS.iter().position(|clock| *clock == pmu) {
             Some(clock) => (SOFTWARE, clock as u64),
             None => (attr.fit("type")?, attr.u64("config")?),
@@ -81,9 +91,13 @@ impl Event {
         put(&mut bytes, 0, &order.little(kind.to_le_bytes()));
         put(&mut bytes, CONFIG_AT, &order.little(config.to_le_bytes()));
         let lost_samples = event.has("lost_samples").then(|| event.u64("lost_samples"));
+        let name = name(kernel, tracing, &pmu, kind, config);
+        if kind == TRACEPOINT && name.contains('/') {
+            unknown("the name", &format!("no format has the id {config}"));
+        }
         Ok(Self {
             id,
-            name: name(kernel, tracing, &pmu, kind, config),
+            name,
             kind,
             config,
             sample_type: attr.u64("sample_type")?,
@@ -102,6 +116,33 @@ impl Event {
     #[must_use]
     pub fn tracepoint(&self) -> Option<u16> {
         (self.kind == TRACEPOINT).then(|| u16::try_from(self.config).ok())?
+    }
+}
+
+/// Checks that no page of an object reads as zero.
+pub(crate) fn whole(kernel: &Kernel, object: &Object<'_>) -> Result<(), Error> {
+    let (first, last) = (object.place(), object.moved(object.size().saturating_sub(1)).place());
+    match [first, last].into_iter().find(|at| kernel.is_zero_page(*at)) {
+        None => Ok(()),
+        Some(at) => {
+            let expected = "a page that does not read as zero";
+            Err(BytesError::value(&object.type_name(), at, 0, expected).into())
+        }
+    }
+}
+
+/// Returns the name of an event's PMU. The clocks are variables of the kernel.
+fn pmu(kernel: &Kernel, event: &Object<'_>) -> Result<String, Error> {
+    let pmu = event.pointer("pmu")?;
+    let is_own = |clock: &&&str| kernel.symbol(&format!("perf_{clock}")).ok() == Some(pmu.place());
+    if let Some(clock) = CLOCKS.iter().find(is_own) {
+        return Ok((*clock).to_owned());
+    }
+    match pmu.text("name")? {
+        name if name.is_empty() => {
+            Err(BytesError::value("pmu", pmu.place(), 0, "the name of a PMU").into())
+        }
+        name => Ok(name),
     }
 }
 

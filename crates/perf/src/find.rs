@@ -2,7 +2,7 @@
 //! are `perf_fops`, and its private data is the `struct perf_event`.
 
 use crate::buffer::{Buffer, Owner};
-use crate::event::Event;
+use crate::event::{Event, whole};
 use crate::lost;
 use lastwords_bytes::Error as BytesError;
 use lastwords_ftrace::Tracing;
@@ -31,7 +31,7 @@ pub(crate) fn all(kernel: &Kernel, tracing: &Tracing, gaps: &mut Vec<Gap>) -> Ve
     for Opened { owner, event } in opened {
         let what =
             || format!("perf event at {:#x} of {} ({})", event.place(), owner.comm, owner.pid);
-        let read = Event::read(kernel, tracing, &event)
+        let read = Event::read(kernel, tracing, &event, gaps)
             .and_then(|read| Ok(event.pointer_or_null("rb")?.map(|ring| (ring, read))));
         match read {
             // Events without a buffer count only.
@@ -46,10 +46,13 @@ pub(crate) fn all(kernel: &Kernel, tracing: &Tracing, gaps: &mut Vec<Gap>) -> Ve
             Err(error) => gaps.push(lost(&what(), &error)),
         }
     }
+    let lacks_events = gaps.iter().any(|gap| gap.cause != Cause::Unknown);
     let mut buffers = Vec::new();
     for (owner, ring, events) in order.iter().filter_map(|place| rings.remove(place)) {
         match Buffer::read(kernel, &ring, &owner, events, gaps) {
-            Ok(found) => buffers.extend(found),
+            Ok(found) => {
+                buffers.extend(found.map(|found| Buffer { lacks_events, ..found }));
+            }
             Err(error) => {
                 let Owner { pid, comm } = owner;
                 let what = format!("perf buffer at {:#x} of {comm} ({pid})", ring.place());
@@ -75,9 +78,16 @@ fn open_events<'k>(
     let (mut tables, mut events) = (HashSet::new(), HashSet::new());
     // The leader of a group comes before its other threads, which share its files.
     for task in &tasks.rows {
-        let files = kernel
-            .object("task_struct", task.place)
-            .and_then(|object| object.pointer_or_null("files"));
+        let files = kernel.object("task_struct", task.place).and_then(|object| {
+            let files = object.pointer_or_null("files")?;
+            let place = object.at("files")?.place();
+            match files {
+                None if kernel.is_zero_page(place) => {
+                    Err(BytesError::value("task_struct", place, 0, "a table of files").into())
+                }
+                files => Ok(files),
+            }
+        });
         let found = match files {
             Ok(Some(files)) if tables.insert(files.place()) => {
                 of_files(kernel, &files, operations, gaps)
@@ -162,11 +172,11 @@ fn is_free(kernel: &Kernel, used: u64, at: u64) -> Result<(), Error> {
 /// Returns the event of a file, if it is that of an event.
 fn event_of(kernel: &Kernel, file: u64, operations: u64) -> Result<Option<Object<'_>>, Error> {
     let file = kernel.object("file", file)?;
+    whole(kernel, &file)?;
     match file.address("f_op")? {
         0 => Err(BytesError::value("file", file.place(), 0, "the operations of a file").into()),
         found if found == operations => {
-            let event = file.address("private_data")?;
-            Ok(Some(kernel.object("perf_event", event)?).filter(|_| event != 0))
+            kernel.object("perf_event", file.address("private_data")?).map(Some)
         }
         _ => Ok(None),
     }

@@ -39,6 +39,8 @@ pub(crate) enum Check {
     Proven,
     /// Nothing contradicts.
     Plausible,
+    /// The record names an event that is none of the buffer's known ones, some of which are missing.
+    Foreign,
     /// It is no record of the buffer.
     Wrong,
 }
@@ -46,10 +48,8 @@ pub(crate) enum Check {
 /// Checks the bytes of a record, header included.
 pub(crate) fn check(buffer: &Buffer, order: ByteOrder, kind: u32, bytes: &[u8]) -> Check {
     let reader = Reader::new("perf record", bytes, order);
-    match kind == SAMPLE {
-        true => sample(buffer, &reader).unwrap_or(Check::Wrong),
-        false => other(buffer, &reader).unwrap_or(Check::Wrong),
-    }
+    let checked = if kind == SAMPLE { sample(buffer, &reader) } else { other(buffer, &reader) };
+    checked.unwrap_or(Check::Wrong)
 }
 
 /// Size of the fields of samples at the end of the other records of an event, bytes.
@@ -71,6 +71,8 @@ enum Whose<'b> {
     Like(&'b Event),
     /// The events differ, and a record does not say of which it is.
     Unknown,
+    /// The record names another event.
+    Foreign,
 }
 
 /// Returns the event of a record, from the number at the common place. None if it is no number of an
@@ -79,7 +81,8 @@ fn event_of<'b>(buffer: &'b Buffer, reader: &Reader<'_>, at: usize) -> Option<Wh
     let first = buffer.events.first()?;
     if buffer.events.iter().all(has_identifier) {
         let id = reader.u64_at(at).ok()?;
-        return buffer.events.iter().find(|event| event.id == id).map(Whose::Named);
+        let named = buffer.events.iter().find(|event| event.id == id).map(Whose::Named);
+        return named.or(buffer.lacks_events.then_some(Whose::Foreign));
     }
     let form = |event: &Event| (event.sample_type, event.read_format, event.has_sample_id);
     let is_same = buffer.events.iter().all(|event| form(event) == form(first));
@@ -93,6 +96,7 @@ fn sample(buffer: &Buffer, reader: &Reader<'_>) -> Option<Check> {
         Whose::Named(event) => (event, true),
         Whose::Like(event) => (event, false),
         Whose::Unknown => return Some(Check::Plausible),
+        Whose::Foreign => return Some(Check::Foreign),
     };
     let (mut at, mut cpu) = (HEADER, None);
     for field in FIXED.iter().filter(|field| event.sample_type & **field != 0) {
@@ -127,6 +131,7 @@ fn other(buffer: &Buffer, reader: &Reader<'_>) -> Option<Check> {
         Whose::Named(event) => (event, true),
         Whose::Like(event) => (event, false),
         Whose::Unknown => return Some(Check::Plausible),
+        Whose::Foreign => return Some(Check::Foreign),
     };
     let mut at = len.checked_sub(trailer_size(event)).filter(|at| *at >= HEADER)?;
     let mut cpu = None;

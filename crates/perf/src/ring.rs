@@ -6,7 +6,7 @@
 //! that headers lead from there to the oldest, whose end may be overwritten.
 //!
 //! After a hole, the next record is the first one that names its event or CPU and from which headers
-//! lead on.
+//! lead on, or one of a form without event and CPU from which many lead on.
 
 use crate::buffer::Buffer;
 use crate::layout::{self, Check, HEADER, LOST, LOST_SAMPLES};
@@ -18,6 +18,10 @@ use std::io;
 
 /// Most headers that are followed to prove that the first of them is one.
 const CHAIN: u32 = 64;
+/// Headers that prove that the first of them is one, if the records name neither event nor CPU; fewer
+/// do if they lead to the end.
+const SURE: u32 = 8;
+const SURE_TO_END: u32 = 2;
 /// Number after the last type of record, if the kernel does not say it (`PERF_RECORD_MAX`).
 const KINDS_END: u32 = 64;
 
@@ -121,6 +125,7 @@ pub(crate) fn read(
 impl Ring<'_> {
     fn records(&mut self, take: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
         let (mut at, mut lost) = (0, 0u64);
+        let (mut foreign, mut foreign_bytes) = (0u64, 0u64);
         if !self.region.begins_with_record {
             at = self.search(0);
             let place = "its begin: it is not known where a record begins";
@@ -135,6 +140,18 @@ impl Ring<'_> {
                 break;
             }
             at = match self.record(at) {
+                Ok((record, Check::Foreign)) => {
+                    let size = record.bytes.len() as u64;
+                    let next = at.saturating_add(size);
+                    match self.leads_on(next) {
+                        Some(_) => {
+                            foreign = foreign.saturating_add(1);
+                            foreign_bytes = foreign_bytes.saturating_add(size);
+                            next
+                        }
+                        None => self.lose(at, Fault::Invalid(size)),
+                    }
+                }
                 Ok((record, _)) => {
                     lost = lost.saturating_add(self.told_losses(&record));
                     let next = at.saturating_add(record.bytes.len() as u64);
@@ -149,6 +166,10 @@ impl Ring<'_> {
                 }
                 Err(fault) => self.lose(at, fault),
             };
+        }
+        if foreign > 0 {
+            let gap = self.buffer.gap(Cause::Undescribed, "records of an event that is missing");
+            self.gaps.push(gap.with_events(Some(foreign)).with_bytes(Some(foreign_bytes)));
         }
         if lost > 0 {
             let gap = self.buffer.gap(Cause::Discarded, "as its records of losses say");
@@ -212,17 +233,22 @@ impl Ring<'_> {
         }
     }
 
-    /// Returns true if the end of a record is in another page than its begin, and that page is zero
-    /// where the next header should be.
+    /// Returns true if the end of a record is in another page than its begin, and that page is zero,
+    /// or it is zero where the next header should be.
     fn ends_in_zeros(&mut self, at: u64, end: u64) -> bool {
-        let page = self.buffer.page_size;
-        let number = |at: u64| self.position(at).checked_div(page);
-        let goes_on = number(at) != number(end);
-        let is_whole = self.position(end).checked_rem(page) == Some(0);
-        goes_on
-            && !is_whole
-            && end < self.region.len
-            && matches!(self.header(end), Err(Fault::Zero))
+        let page_size = self.buffer.page_size;
+        let number = |at: u64| {
+            let offset = self.position(at) & self.buffer.size.wrapping_sub(1);
+            offset.checked_div(page_size).unwrap_or_default()
+        };
+        let last = number(end.saturating_sub(1));
+        if number(at) == last {
+            return false;
+        }
+        let has_next = number(end) == last && end < self.region.len;
+        let is_zero = |page: &[u8]| page.iter().all(|byte| *byte == 0);
+        self.page(last).is_ok_and(is_zero)
+            || has_next && matches!(self.header(end), Err(Fault::Zero))
     }
 
     fn header(&mut self, at: u64) -> Result<Header, Fault> {
@@ -247,10 +273,12 @@ impl Ring<'_> {
                 break;
             }
             match self.record(at) {
-                Ok((record, Check::Proven))
-                    if self.leads_on(at.saturating_add(record.bytes.len() as u64)) =>
-                {
-                    return at;
+                Ok((record, check @ (Check::Proven | Check::Plausible))) => {
+                    let least = if check == Check::Proven { 0 } else { SURE };
+                    let next = at.saturating_add(record.bytes.len() as u64);
+                    if self.leads_on(next).is_some_and(|headers| headers >= least) {
+                        return at;
+                    }
                 }
                 // The rest of a page that is missing has no header.
                 Err(Fault::Hole(_)) if self.header(at).is_err() => {
@@ -266,19 +294,22 @@ impl Ring<'_> {
         self.region.len
     }
 
-    /// Returns true if headers lead from an offset to the end, to a hole, or far.
-    fn leads_on(&mut self, mut at: u64) -> bool {
-        for _ in 0..CHAIN {
+    /// Returns the number of headers that lead from an offset to the end, to a hole, or far; at the
+    /// end, those that prove as much. None if they lead elsewhere.
+    fn leads_on(&mut self, mut at: u64) -> Option<u32> {
+        for headers in 0..CHAIN {
             if at >= self.region.len {
-                return at == self.region.len;
+                let is_end = at == self.region.len;
+                let proven = if headers >= SURE_TO_END { SURE } else { headers };
+                return is_end.then_some(proven);
             }
             match self.record(at) {
                 Ok((record, _)) => at = at.saturating_add(record.bytes.len() as u64),
-                Err(Fault::Hole(_) | Fault::Cut | Fault::Zero) => return true,
-                Err(Fault::Invalid(_)) => return false,
+                Err(Fault::Hole(_) | Fault::Cut | Fault::Zero) => return Some(headers),
+                Err(Fault::Invalid(_)) => return None,
             }
         }
-        true
+        Some(CHAIN)
     }
 
     /// Adds the gap of what is lost at an offset. Returns the offset of the next record.

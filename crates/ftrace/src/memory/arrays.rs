@@ -2,7 +2,7 @@
 
 use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape, default_shape};
-use super::{carve, formats, loose, lost};
+use super::{carve, loose, lost};
 use crate::{Array, Clock, Format, HeaderPage, Latency, Ring, UNKNOWN};
 use lastwords_kernel::btf::MemberKind;
 use lastwords_kernel::virtual_memory::VirtualMemory;
@@ -87,31 +87,19 @@ pub(super) fn addresses(
     top: u64,
     evidence: &mut Evidence,
 ) -> Result<(Vec<u64>, bool), Error> {
-    let (mut addresses, mut is_whole) = (vec![top], true);
-    let head = kernel.symbol("ftrace_trace_arrays")?;
-    for array in kernel.list(head, "trace_array", "list")? {
-        match array {
-            Ok(array) if !addresses.contains(&array.place()) => addresses.push(array.place()),
-            Ok(_) => {}
-            Err(error) => {
-                is_whole = false;
-                evidence.gaps.push(ring::missing(
-                    None,
-                    format!("the list of instances ends early: {error}"),
-                ));
-                let behind = formats::backwards(kernel, head, ("trace_array", "list"), &[])?;
-                addresses.extend(
-                    behind
-                        .iter()
-                        .map(Object::place)
-                        .filter(|at| !addresses.contains(at))
-                        .collect::<Vec<_>>(),
-                );
-                break;
-            }
+    let mut addresses = vec![top];
+    let (arrays, hole) =
+        kernel.entries(kernel.symbol("ftrace_trace_arrays")?, "trace_array", "list")?;
+    for place in arrays.iter().map(Object::place) {
+        if !addresses.contains(&place) {
+            addresses.push(place);
         }
     }
-    Ok((addresses, is_whole))
+    if let Some(error) = &hole {
+        let why = format!("the list of instances ends early: {error}");
+        evidence.gaps.push(ring::missing(None, why));
+    }
+    Ok((addresses, hole.is_none()))
 }
 
 /// Makes an array of a list of which nothing proves whose it is.

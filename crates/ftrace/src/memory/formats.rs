@@ -4,7 +4,7 @@
 //! holds the list of fields, newest first (the fields of syscalls are in their metadata).
 //! `ftrace_common_fields` has the fields of all events.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use crate::{Field, Format};
 use lastwords_kernel::{Error, Kernel, Object};
@@ -26,19 +26,12 @@ pub(super) fn read(
     let mut formats = BTreeMap::new();
     let mut without_text = 0usize;
     let head = kernel.symbol("ftrace_events")?;
-    let mut calls = Vec::new();
-    for call in kernel.list(head, "trace_event_call", "list")? {
-        match call {
-            Ok(call) => calls.push(call),
-            Err(error) => {
-                let fact = format!(
-                    "the formats of some events, because the list of event calls has a hole: {error}"
-                );
-                evidence.gaps.push(Gap::not_known(None, &fact));
-                calls.extend(backwards(kernel, head, ("trace_event_call", "list"), &calls)?);
-                break;
-            }
-        }
+    let (calls, hole) = kernel.entries(head, "trace_event_call", "list")?;
+    if let Some(error) = hole {
+        let fact = format!(
+            "the formats of some events, because the list of event calls has a hole: {error}"
+        );
+        evidence.gaps.push(Gap::not_known(None, &fact));
     }
     for call in calls {
         match one(kernel, &call, &flags, &common) {
@@ -122,29 +115,6 @@ pub(super) fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Forma
     })
 }
 
-/// Reads the entries from the end of the list back to a hole. The oldest events were compiled into
-/// the kernel.
-pub(super) fn backwards<'k>(
-    kernel: &'k Kernel,
-    head: u64,
-    (type_name, path): (&str, &str),
-    known: &[Object<'k>],
-) -> Result<Vec<Object<'k>>, Error> {
-    let mut seen: HashSet<u64> = known.iter().map(Object::place).collect();
-    let mut calls = Vec::new();
-    let anchor = kernel.object("list_head", head)?;
-    let mut at = anchor.address("prev");
-    while let Ok(place) = at {
-        let call = kernel.object("list_head", place)?.container(type_name, path)?;
-        at = kernel.object("list_head", place)?.address("prev");
-        if place == head || at.is_err() || !seen.insert(call.place()) {
-            break;
-        }
-        calls.push(call);
-    }
-    Ok(calls)
-}
-
 /// Bits of `trace_event_call.flags` that tell where a call has its name.
 pub(super) struct NameFlags {
     tracepoint: u64,
@@ -217,23 +187,24 @@ fn probed_event(kernel: &Kernel, call: &Object<'_>) -> Result<String, Error> {
     Ok(format!("{}.{}", probe.text("event_system")?, probe.text("event_name")?))
 }
 
-/// Names of all system calls that have events, by number.
-///
-/// # Errors
-/// The list of events cannot be read to its end.
-pub(super) fn system_calls(kernel: &Kernel) -> Result<BTreeMap<u64, String>, Error> {
+/// Names of the system calls that have events, by number, and the reason why some are missing.
+pub(super) fn system_calls(kernel: &Kernel) -> (BTreeMap<u64, String>, Option<Error>) {
     let mut names = BTreeMap::new();
-    for call in kernel.list(kernel.symbol("ftrace_events")?, "trace_event_call", "list")? {
-        let call = call?;
-        if call.pointer("class")?.address("get_fields")? == 0 {
-            continue;
+    let head = kernel.symbol("ftrace_events");
+    let (calls, mut missing) = head
+        .and_then(|head| kernel.entries(head, "trace_event_call", "list"))
+        .unwrap_or_else(|error| (Vec::new(), Some(error)));
+    let mut add = |call: &Object<'_>| {
+        if call.pointer("class")?.address("get_fields")? != 0 {
+            let metadata = kernel.object("syscall_metadata", call.address("data")?)?;
+            let name = metadata.text("name")?;
+            not_empty(&name, "name", call)?;
+            names.insert(metadata.u64("syscall_nr")?, name);
         }
-        let metadata = kernel.object("syscall_metadata", call.address("data")?)?;
-        let name = metadata.text("name")?;
-        not_empty(&name, "name", &call)?;
-        names.insert(metadata.u64("syscall_nr")?, name);
-    }
-    Ok(names)
+        Ok(())
+    };
+    calls.iter().for_each(|call| missing = missing.take().or(add(call).err()));
+    (names, missing)
 }
 
 /// Address of the list of a call's fields. Only the class of system call entries has a function for

@@ -128,6 +128,18 @@ fn a_list_that_comes_back_to_its_middle_ends() {
     assert!(matches!(found.missing[..], [Error::Loop { .. }]), "{:?}", found.missing);
 }
 
+/// A task whose links are missing costs no other one, and a page that reads as zero is no task.
+#[test]
+fn tasks_after_a_hole_are_found_from_the_end() {
+    let mut toy = Toy::default();
+    toy.memory.put_u64(TASKS + 24, 0);
+    toy.memory.put_u64(TASKS, 0);
+    let found = open(toy).tasks();
+    let pids: Vec<u32> = found.rows.iter().map(|task| task.pid).collect();
+    assert_eq!(pids, [0, 7, 8]);
+    assert_eq!(found.missing.len(), 2, "{:?}", found.missing);
+}
+
 #[test]
 fn names_that_a_later_task_overwrote_are_not_told() {
     let kernel = open(Toy::default());

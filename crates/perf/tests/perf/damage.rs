@@ -1,6 +1,7 @@
 //! Pages that are missing and headers that are damaged cost only what is in them, and are told.
 
-use crate::made::{DATA, Made, RING, SIZE, USER};
+use crate::made::{DATA, EVENT, Made, RING, SIZE, TASK, USER, sample};
+use crate::memory::causes;
 use lastwords_kernel::memory::Memory as _;
 use lastwords_testkit::random::Random;
 use lastwords_trace::evidence::Cause;
@@ -117,5 +118,76 @@ fn a_structure_that_is_missing_is_told() {
             let (records, gaps) = damaged.read();
             assert!(records == whole || !gaps.is_empty(), "page {page:#x}, zero {is_zero}");
         }
+    }
+}
+
+/// Records that name neither event nor CPU: many that lead from one to the next prove the first.
+#[test]
+fn a_page_that_is_missing_costs_its_nameless_records() {
+    for page in 0..4 {
+        let mut made = Made::new(false);
+        made.fill_nameless(150);
+        let whole = made.read().0;
+        assert_eq!(whole.len(), 150);
+        made.memory.drop(DATA + page * 8192);
+        let (records, gaps) = made.read();
+        let expected: Vec<_> =
+            whole.iter().filter(|record| !overlaps(record, page)).cloned().collect();
+        assert_eq!(records, expected, "page {page}: {gaps:?}");
+    }
+}
+
+/// The records of an event that cannot be read are counted; those of others are there.
+#[test]
+fn a_missing_event_costs_its_own_records() {
+    let mut made = Made::new(false);
+    (0..150).for_each(|n| made.write(sample(n, n as usize % 90)));
+    let whole = made.read().0;
+    // The id of the second event, whose records have odd numbers.
+    made.memory.put_u64(EVENT + 2 * 512, 0);
+    made.memory.drop(DATA + 8192);
+    let (records, gaps) = made.read();
+    let is_own = |record: &&(u64, Vec<u8>)| record.1[8] == 41 && !overlaps(record, 1);
+    let expected: Vec<_> = whole.iter().filter(is_own).cloned().collect();
+    assert_eq!(records, expected);
+    let is_other = |record: &&(u64, Vec<u8>)| record.1[8] == 42 && !overlaps(record, 1);
+    let others = whole.iter().filter(is_other).count() as u64;
+    let foreign: Vec<_> =
+        gaps.iter().filter(|gap| gap.cause == Cause::Undescribed).map(|gap| gap.events).collect();
+    assert_eq!(foreign, [Some(others)]);
+}
+
+/// The last record goes on in a page that reads as zero.
+#[test]
+fn the_end_of_the_last_record_is_not_taken_from_a_page_that_reads_as_zero() {
+    let mut made = Made::new(false);
+    while made.all.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>() < 4096 - 64 {
+        made.write(sample(1, 20));
+    }
+    made.write(sample(1, 80));
+    let whole = made.read().0;
+    made.memory.put(DATA + 8192, &[0; 4096]);
+    let (records, gaps) = made.read();
+    assert_eq!(records, whole[..whole.len() - 1]);
+    let bytes = whole[whole.len() - 1].1.len() as u64;
+    assert_eq!(causes(&gaps), [(Cause::Missing, Some(1), Some(bytes))]);
+}
+
+/// The name of the process is in a page that is missing or reads as zero: the rest is known.
+#[test]
+fn a_process_without_its_name_has_its_buffers() {
+    for is_zero in [false, true] {
+        let mut made = Made::new(false);
+        made.fill(20);
+        let whole = made.read().0;
+        match is_zero {
+            true => made.memory.put(TASK & !4095, &[0; 4096]),
+            false => made.memory.drop(TASK),
+        }
+        let perf = made.open();
+        let owner = &perf.buffers[0].owner;
+        assert_eq!((owner.pid, owner.comm.as_str()), (7, "<...>"));
+        let (records, gaps) = made.read();
+        assert_eq!((records, gaps.len()), (whole, 1));
     }
 }

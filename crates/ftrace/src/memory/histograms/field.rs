@@ -1,6 +1,6 @@
 //! The fields of a histogram (`struct hist_field`): its keys, values and variables.
 
-use super::damaged;
+use super::{damaged, text};
 use crate::UNKNOWN;
 use lastwords_kernel::{Error, Kernel, Object};
 
@@ -118,7 +118,10 @@ impl<'k> Field<'k> {
 
     /// Name of a variable; empty if the field is none.
     pub(super) fn variable_name(&self) -> Result<String, Error> {
-        self.object.text("var.name")
+        match self.object.address("var.name")? {
+            0 => Ok(String::new()),
+            _ => text(&self.object, "var.name"),
+        }
     }
 
     /// The field as the kernel prints it in a trigger (`hist_field_print` of
@@ -181,10 +184,6 @@ impl<'k> Field<'k> {
 fn name(field: &Object<'_>, bits: &Bits, stack: &str, level: u32) -> Result<String, Error> {
     let flags = field.u64("flags")?;
     let has = |bits: u64| flags & bits != 0;
-    let text = |object: &Object<'_>, path: &str| match object.text(path)? {
-        text if text.is_empty() => Err(damaged(object, 0, "a name")),
-        text => Ok(text),
-    };
     if let Some(of_event) = field.pointer_or_null("field")? {
         return text(&of_event, "name");
     }

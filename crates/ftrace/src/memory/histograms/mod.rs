@@ -12,12 +12,12 @@ mod map;
 mod rows;
 mod trigger;
 
-use super::{arrays, formats};
+use super::arrays;
+use super::formats::NameFlags;
 use crate::histogram::Histogram;
 use crate::print::Names;
 use crate::{HeaderPage, Tracing, UNKNOWN};
 use field::Bits;
-use formats::NameFlags;
 use lastwords_bytes::Error as BytesError;
 use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
@@ -105,8 +105,11 @@ fn places<'k>(kernel: &'k Kernel, gaps: &mut Vec<Gap>) -> Vec<Place<'k>> {
             true => String::new(),
             false => {
                 let name =
-                    kernel.object("trace_array", address).and_then(|array| array.text("name"));
-                name.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| UNKNOWN.to_owned())
+                    kernel.object("trace_array", address).and_then(|array| text(&array, "name"));
+                name.unwrap_or_else(|error| {
+                    gaps.push(Gap::not_known(None, &format!("the name of an instance: {error}")));
+                    UNKNOWN.to_owned()
+                })
             }
         };
         let files = kernel.object("trace_array", address).and_then(|array| array.at("events"));
@@ -155,21 +158,10 @@ fn entries<'k>(
     what: &str,
     gaps: &mut Vec<Gap>,
 ) -> Vec<Object<'k>> {
-    let mut found: Vec<Object<'k>> = Vec::new();
-    let read = head.and_then(|head| {
-        for entry in kernel.list(head, of.0, of.1)? {
-            match entry {
-                Ok(entry) => found.push(entry),
-                Err(error) => {
-                    let behind = formats::backwards(kernel, head, of, &found);
-                    found.extend(behind.unwrap_or_default());
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    });
-    if let Err(error) = read {
+    let (found, hole) = head
+        .and_then(|head| kernel.entries(head, of.0, of.1))
+        .unwrap_or_else(|error| (Vec::new(), Some(error)));
+    if let Some(error) = hole {
         gaps.push(Gap {
             events: None,
             ..lost(&format!("histograms, because {what} have a hole"), &error)
@@ -258,6 +250,14 @@ fn tracing(kernel: &Arc<Kernel>) -> Tracing {
 /// The error of a value that a structure of the kernel does not have.
 fn damaged(object: &Object<'_>, value: u64, expected: &str) -> Error {
     BytesError::value(&object.type_name(), object.place(), value, expected).into()
+}
+
+/// The text of a member that is never empty: empty is of a page that reads as zero.
+fn text(object: &Object<'_>, path: &str) -> Result<String, Error> {
+    match object.text(path)? {
+        text if text.is_empty() => Err(damaged(object, 0, &format!("a text as {path}"))),
+        text => Ok(text),
+    }
 }
 
 /// Returns the gap of something that cannot be read.

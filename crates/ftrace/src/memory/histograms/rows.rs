@@ -26,7 +26,7 @@ pub(super) struct Context<'k> {
     pub(super) kernel: &'k Kernel,
     pub(super) names: Names,
     /// Names of system calls; read when the first is needed.
-    pub(super) system_calls: Option<Result<BTreeMap<u64, String>, Error>>,
+    pub(super) system_calls: Option<(BTreeMap<u64, String>, Option<Error>)>,
 }
 
 /// The rows of one histogram, and what is missing in them.
@@ -141,11 +141,14 @@ impl<'k> Context<'k> {
 
     fn system_call(&mut self, number: u64) -> Result<String, Error> {
         let kernel = self.kernel;
-        let known =
+        let (names, missing) =
             self.system_calls.get_or_insert_with(|| super::super::formats::system_calls(kernel));
-        let names = known.as_ref().map_err(Clone::clone)?;
-        // The kernel's word.
-        Ok(names.get(&number).map_or("unknown_syscall", String::as_str).to_owned())
+        match (names.get(&number), missing) {
+            (Some(name), _) => Ok(name.clone()),
+            (None, Some(error)) => Err(error.clone()),
+            // The kernel's word.
+            (None, None) => Ok("unknown_syscall".to_owned()),
+        }
     }
 
     /// What the actions print of a row (`track_data_print`).

@@ -1,8 +1,8 @@
 //! A histogram's trigger: its fields, and its text (`event_hist_trigger_print` of
 //! kernel/trace/trace_events_hist.c).
 
-use super::damaged;
 use super::field::{Bits, Field};
+use super::{damaged, text as full};
 use lastwords_kernel::{Error, Kernel, Object};
 use std::fmt::Write as _;
 
@@ -95,6 +95,9 @@ impl<'k> Trigger<'k> {
         }
         // Linux 6.3 added the member.
         let attributes = data.pointer("attrs")?;
+        if attributes.address("keys_str")? == 0 {
+            return Err(damaged(&attributes, 0, "the attributes of a histogram"));
+        }
         let has_hitcount = !attributes.has("no_hitcount") || !attributes.bool("no_hitcount")?;
         let values = fields;
         Ok(Self { trigger, data, bits, keys, values, has_hitcount, actions, saved, variables })
@@ -120,9 +123,9 @@ impl<'k> Trigger<'k> {
     /// The trigger without its actions and its filter.
     pub(super) fn head(&self, part: &mut dyn FnMut(Result<String, Error>) -> String) -> String {
         let mut text = "hist:".to_owned();
-        match self.trigger.text("name") {
-            Ok(name) if name.is_empty() => {}
-            name => text += &(part(name) + ":"),
+        match self.trigger.address("name") {
+            Ok(0) => {}
+            name => text += &(part(name.and_then(|_| full(&self.trigger, "name"))) + ":"),
         }
         let mut list = |fields: &mut dyn Iterator<Item = &Field<'k>>| {
             let words: Vec<String> = fields.map(|field| part(self.spec(field))).collect();
@@ -155,7 +158,7 @@ impl<'k> Trigger<'k> {
         }
         match self.trigger.address("filter_str").map(|at| at != 0) {
             Ok(false) => {}
-            Ok(true) => text += &format!(" if {}", part(self.trigger.text("filter_str"))),
+            Ok(true) => text += &format!(" if {}", part(full(&self.trigger, "filter_str"))),
             Err(error) => text += &format!(" if {}", part(Err(error))),
         }
         text
@@ -222,7 +225,7 @@ impl<'k> Trigger<'k> {
         if !self.data.bool("enable_timestamps")? {
             return Ok(None);
         }
-        self.data.pointer("attrs")?.text("clock").map(Some)
+        full(&self.data.pointer("attrs")?, "clock").map(Some)
     }
 }
 
@@ -250,10 +253,7 @@ impl<'k> Action<'k> {
     }
 
     fn spec(&self, saved: &[(Field<'k>, Field<'k>)]) -> Result<String, Error> {
-        let text = |path: &str| match self.object.text(path)? {
-            text if text.is_empty() => Err(damaged(&self.object, 0, "a text of an action")),
-            text => Ok(text),
-        };
+        let text = |path: &str| full(&self.object, path);
         let head = match self.handler {
             Handler::Match => {
                 let [system, event] = ["match_data.event_system", "match_data.event"].map(text);
