@@ -1,6 +1,6 @@
 //! Compares what was read of an image that lacks pages with what was read of the whole one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::read::{Array, Line};
 
@@ -31,61 +31,56 @@ impl Verdict {
         self.wrong.extend(other.wrong);
     }
 
-    /// Judges the lines of an array.
-    fn judge_lines(&mut self, array: &Array, truth: &mut Truth<'_>, knows_cpu: bool) {
-        let shown = |line: &Line| {
-            format!("{}-{} [{}] {}: {}", line.task, line.flags, line.cpu, line.time, line.text)
-        };
-        let mut wrong = 0u64;
-        for line in &array.lines {
-            match truth.take(line, knows_cpu) {
-                Some(true) => {}
-                Some(false) if array.has_losses || array.has_notes => self.partly += 1,
-                Some(false) => {
-                    wrong += 1;
-                    if wrong == 1 {
-                        self.wrong.push(format!("NOT TOLD: {:?} has {}", array.name, shown(line)));
-                    }
+    /// Judges the lines of an array, those first that are there as they were. `told` is true if the
+    /// account has losses that the whole image does not have.
+    fn judge_lines(&mut self, array: &Array, truth: &mut Truth<'_>, knows_cpu: bool, told: bool) {
+        let mut wrong = BTreeSet::new();
+        let rest: Vec<&Line> = array
+            .lines
+            .iter()
+            .filter(|line| truth.take(|other| other == *line, line.time).is_none())
+            .collect();
+        for line in rest {
+            let partly = truth.take(|other| is_partly(other, line, knows_cpu), line.time);
+            match partly {
+                Some(_) if told || array.has_notes => self.partly += 1,
+                Some(_) if wrong.insert("NOT TOLD") => {
+                    self.wrong.push(format!("NOT TOLD: {:?} has {line:?}", array.name));
                 }
-                None => {
-                    wrong += 1;
-                    if wrong == 1 {
-                        let near = truth
-                            .0
-                            .get(&line.time)
-                            .and_then(|lines| lines.first())
-                            .map(|line| shown(line));
-                        self.wrong.push(format!(
-                            "INVENTED: {:?} has {}\n      near: {near:?}",
-                            array.name,
-                            shown(line)
-                        ));
-                    }
+                None if wrong.insert("INVENTED") => {
+                    let near = truth.0.get(&line.time).and_then(|lines| lines.first());
+                    self.wrong.push(format!(
+                        "INVENTED: {:?} has {line:?}\n      near: {near:?}",
+                        array.name
+                    ));
                 }
+                _ => {}
             }
         }
     }
 
     /// Judges the facts of an array that is `own` in the whole image.
-    fn judge_facts(&mut self, array: &Array, own: &Array) {
-        for ((fact, truth), what) in
-            array.facts.iter().zip(&own.facts).zip(["tracer", "clock", "state"])
-        {
+    fn judge_facts(&mut self, array: &Array, own: &Array, told: bool) {
+        for ((what, fact), (_, truth)) in array.facts.iter().zip(&own.facts) {
+            let name = &own.name;
             match (fact, truth) {
                 (Some(fact), Some(truth)) if fact != truth => {
-                    self.wrong.push(format!(
-                        "FACT: the {what} of {:?} is {fact}, expected {truth}",
-                        own.name
-                    ));
+                    self.wrong
+                        .push(format!("FACT: the {what} of {name:?} is {fact}, expected {truth}"));
                 }
                 (None, Some(_)) => {
                     self.unknown += 1;
-                    if !array.has_losses {
-                        self.wrong.push(format!("NOT TOLD: the {what} of {:?}", own.name));
+                    if !told {
+                        self.wrong.push(format!("NOT TOLD: the {what} of {name:?}"));
                     }
                 }
                 _ => {}
             }
+        }
+        if let (Some(bytes), Some(all)) = (array.bytes, own.bytes)
+            && bytes < all
+        {
+            self.wrong.push(format!("COUNT: {bytes} of {all} bytes of {:?}", own.name));
         }
     }
 }
@@ -100,19 +95,11 @@ impl<'a> Truth<'a> {
         Self(all)
     }
 
-    /// Takes the line like this one out. `None`: there is none. `Some(false)`: it differs in parts
-    /// that are not known.
-    fn take(&mut self, line: &Line, knows_cpu: bool) -> Option<bool> {
-        let at_time = self.0.get_mut(&line.time)?;
-        let exact = at_time.iter().position(|other| *other == line);
-        let place =
-            exact.or_else(|| at_time.iter().position(|other| is_partly(other, line, knows_cpu)))?;
-        at_time.swap_remove(place);
-        Some(exact.is_some())
-    }
-
-    fn left(&self) -> u64 {
-        self.0.values().map(|lines| lines.len() as u64).sum()
+    /// Takes a line of a time out.
+    fn take(&mut self, is_wanted: impl Fn(&Line) -> bool, time: u64) -> Option<&'a Line> {
+        let at_time = self.0.get_mut(&time)?;
+        let place = at_time.iter().position(|line| is_wanted(line))?;
+        Some(at_time.swap_remove(place))
     }
 }
 
@@ -148,6 +135,15 @@ fn is_text(truth: &str, found: &str) -> bool {
     if name(truth) == name(found) && found.contains(" (") && found.contains('=') {
         return true;
     }
+    // A part of several words may be unknown.
+    let mut parts = found.split("unknown");
+    let (first, mut rest) = (parts.next().unwrap_or_default(), parts.collect::<Vec<_>>());
+    if let (Some(last), Some(middle)) = (rest.pop(), truth.strip_prefix(first)) {
+        let left = rest.iter().try_fold(middle, |left, part| Some(left.split_once(*part)?.1));
+        if left.is_some_and(|left| left.ends_with(last)) {
+            return true;
+        }
+    }
     let is_raw = |word: &str| {
         word.contains("0x")
             || (word.len() == 16 && u64::from_str_radix(word, 16).is_ok())
@@ -164,47 +160,47 @@ fn is_text(truth: &str, found: &str) -> bool {
     name(truth) == name(found) && (is_alike || is_address)
 }
 
-/// Judges the arrays that were read of an image without some pages.
+/// Judges the arrays of a part that were read of an image without some pages.
 pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
     let mut verdict = Verdict::default();
+    let known: BTreeSet<&String> = whole.iter().flat_map(|array| &array.losses).collect();
+    let is_told = |array: &Array| array.losses.iter().any(|loss| !known.contains(loss));
     for array in found {
         verdict.lines += array.lines.len() as u64;
         // `unknown-1` is a number and no name: it may be another array in the whole image.
         let own = whole
             .iter()
             .find(|other| other.name == array.name && !array.name.starts_with("unknown-"));
-        let lines = whole
-            .iter()
-            .filter(|other| own.is_none_or(|own| own.name == other.name))
-            .flat_map(|other| &other.lines);
-        let snapshots = whole.iter().filter(|_| own.is_none()).flat_map(|other| &other.snapshot);
-        let lines = lines.chain(snapshots);
-        let mut truth = Truth::by_time(lines);
-        verdict.judge_lines(array, &mut truth, own.is_some());
+        let is_own = |other: &&Array| own.is_none_or(|own| own.name == other.name);
+        let told = is_told(array);
+        let lines = whole.iter().filter(is_own).flat_map(|other| &other.lines);
+        let wanted = own.map_or(0, |own| own.lines.len());
+        let any = own.is_none() || array.facts.contains(&("position", None));
+        let more = whole.iter().filter(|_| any).filter(is_own).flat_map(|other| &other.more);
+        let mut truth = Truth::by_time(lines.chain(more));
+        verdict.judge_lines(array, &mut truth, own.is_some(), told);
         let Some(own) = own else {
             verdict.unattributed += array.lines.len() as u64;
-            if !array.has_losses {
+            if !told {
                 verdict.wrong.push(format!("NOT TOLD: the array {:?}", array.name));
             }
             continue;
         };
-        let left = truth.left();
+        let left = wanted.saturating_sub(array.lines.len()) as u64;
         verdict.missing += left;
-        if left > 0 && !array.has_losses {
-            verdict.wrong.push(format!(
-                "LOST: {:?} lacks {left} of {} lines, nothing lost",
-                own.name,
-                own.lines.len()
-            ));
+        if left > 0 && !told {
+            verdict
+                .wrong
+                .push(format!("LOST: {:?} lacks {left} of {wanted} lines, nothing lost", own.name));
         }
-        verdict.judge_facts(array, own);
+        verdict.judge_facts(array, own, told);
     }
     for lost in whole
         .iter()
         .filter(|own| !own.lines.is_empty() && found.iter().all(|array| array.name != own.name))
     {
         verdict.missing += lost.lines.len() as u64;
-        if !found.iter().any(|array| array.has_losses) {
+        if !found.iter().any(is_told) {
             verdict.wrong.push(format!("LOST: the array {:?}, nothing lost", lost.name));
         }
     }
