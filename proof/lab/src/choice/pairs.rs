@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Found, GRAPH};
+use super::Found;
 use crate::compare::Rows;
 use crate::texts::without_task;
 use rig::run_quietly;
@@ -15,13 +15,14 @@ use rig::run_quietly;
 /// A pair of recordings.
 struct Pair {
     name: &'static str,
-    /// Names of events that it has, and of some that it must not have.
+    /// Names of events that it has, and of some that it must not have: behind the name of an
+    /// instance that is not the main one.
     has: &'static [&'static str],
     not: &'static [&'static str],
     /// The processes that it has.
     of: Of,
-    /// What the kernel must have, and what is said if it has not.
-    needs: Needs,
+    /// The only CPU of the main instance.
+    cpu: Option<u32>,
 }
 
 /// Whose events a recording has.
@@ -32,35 +33,15 @@ enum Of {
     Target,
     /// The target and all that it starts.
     Family,
-    /// All on this CPU.
-    Cpu(u32),
-}
-
-/// What a kernel may lack.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Needs {
-    Nothing,
-    /// The tracer function_graph in instances.
-    Graph,
-    /// A kind of definitions, by its text in the kernel's README, and the option for it.
-    Kind(&'static str, &'static str),
 }
 
 impl Pair {
     const fn new(name: &'static str, has: &'static [&'static str]) -> Self {
-        Self { name, has, not: &[], of: Of::All, needs: Needs::Nothing }
+        Self { name, has, not: &[], of: Of::All, cpu: None }
     }
 
     const fn of(self, of: Of) -> Self {
         Self { of, ..self }
-    }
-
-    const fn without(self, not: &'static [&'static str]) -> Self {
-        Self { not, ..self }
-    }
-
-    const fn needs(self, needs: Needs) -> Self {
-        Self { needs, ..self }
     }
 }
 
@@ -68,40 +49,54 @@ const EXEC: &str = "sched_process_exec";
 const EXIT: &str = "sched_process_exit";
 const OPEN: &str = "sys_enter_openat";
 const STACK: &str = "kernel_stack";
-const FPROBES: Needs = Needs::Kind("\tf[:[", "--fprobe");
+/// The pair with events that are defined.
+const PROBED: &str = "probes";
+/// The pair that needs function_graph in instances.
+const LEVELS: &str = "levels";
+/// The pair with the options of one instance each.
+const OPTIONS: &str = "options";
 
 const PAIRS: &[Pair] = &[
-    Pair::new("only", &["function"]),
-    Pair::new("but", &["function"]),
+    Pair::new(PROBED, &["opened", "got", "step", "stepped", "done", "did"]),
+    Pair {
+        not: &["negated sys_enter_openat", "negated sys_exit_openat", "negated sys_exit_execve"],
+        cpu: Some(1),
+        ..Pair::new(OPTIONS, ALL_OPTIONS)
+    },
+    Pair::new("clocks", ALL_CLOCKS),
+    Pair::new("functions", &["function", "but function"]),
     Pair::new("func-stacks", &["function", STACK]),
-    Pair::new("levels", &["funcgraph_entry"]).needs(Needs::Graph),
-    Pair::new("pid", &["function", OPEN]).without(&[EXEC]).of(Of::Target),
+    Pair { not: &[EXEC], ..Pair::new("pid", &["function", OPEN]) }.of(Of::Target),
     Pair::new("children", &["function", EXEC, EXIT, OPEN]).of(Of::Family),
-    Pair::new("cpus", &["function", EXEC, OPEN]).of(Of::Cpu(1)),
-    Pair::new("clock-boot", &[EXEC, OPEN]),
-    Pair::new("clock-global", &[EXEC, OPEN]),
-    Pair::new("clock-counter", &[EXEC, OPEN]),
-    Pair::new("clock-x86-tsc", &[EXEC, OPEN]),
-    Pair::new("buffers", &[EXEC, OPEN, EXIT, "function"]),
-    Pair::new("stacks", &[EXEC, EXIT, STACK]),
-    Pair::new("options", &[EXEC, OPEN]),
-    Pair::new("filter", &[EXEC, OPEN]),
-    Pair::new("negated", &["sys_enter_execve"]).without(&[
-        OPEN,
-        "sys_exit_openat",
-        "sys_exit_mmap",
-    ]),
-    Pair::new("trigger", &[EXEC, EXIT, STACK]),
-    Pair::new("kprobe", &["opened"]),
-    Pair::new("kretprobe", &["opened"]),
-    Pair::new("fprobe", &["entered"]).needs(FPROBES),
-    Pair::new("fexit", &["left"]).needs(FPROBES),
-    Pair::new("tprobe", &["ran"]).needs(Needs::Kind("\tt[:[", "--tprobe")),
-    Pair::new("eprobe", &["ran"]).needs(Needs::Kind("\te[:[", "--eprobe")),
-    Pair::new("uprobe", &["step"]),
-    Pair::new("uretprobe", &["step"]),
-    Pair::new("usdt", &["done"]),
-    Pair::new("usdt-any", &["done"]),
+    Pair::new(LEVELS, &["funcgraph_entry"]),
+];
+
+/// The events of the pair `options`, behind the names of their instances.
+const ALL_OPTIONS: &[&str] = &[
+    EXEC,
+    OPEN,
+    "stacks sched_process_exec",
+    "stacks sched_process_exit",
+    "stacks kernel_stack",
+    "filter sched_process_exec",
+    "filter sys_enter_openat",
+    "trigger sched_process_exec",
+    "trigger sched_process_exit",
+    "trigger kernel_stack",
+    "option sys_enter_openat",
+    "option user_stack",
+    "negated sys_enter_execve",
+];
+
+/// The same of the pair `clocks`.
+const ALL_CLOCKS: &[&str] =
+    &[OPEN, "global sys_enter_openat", "counter sys_enter_openat", "tsc sys_enter_openat"];
+
+/// Kinds of probes that a kernel may lack, with their letters in its README and their events.
+const PROBES: [(&str, &str, &[&str]); 3] = [
+    ("fprobe", "\tf[:[", &["entered", "left"]),
+    ("tprobe", "\tt[:[", &["ran"]),
+    ("eprobe", "\te[:[", &["made"]),
 ];
 
 /// The events of one CPU in one instance, in their order.
@@ -112,6 +107,13 @@ pub(super) fn all(found: &Found<'_>, rows: &mut Rows) -> Result<()> {
     for pair in PAIRS {
         if let Err(error) = judge(found, pair, rows) {
             rows.row(false, pair.name, &format!("{error:#}"));
+        }
+    }
+    for (kind, text, _) in PROBES {
+        if !found.text("README")?.contains(text) {
+            let (said, release) = (found.text(&format!("no-{kind}.said"))?, found.text("release")?);
+            let ok = said.contains(&format!("--{kind}: Linux {} has no ", release.trim()));
+            rows.row(ok, &format!("{kind}: what the kernel has not is refused"), said.trim());
         }
     }
     found.same_text("end: state", ["before.state", "end.state"], rows)
@@ -126,14 +128,20 @@ fn judge(found: &Found<'_>, pair: &Pair, rows: &mut Rows) -> Result<()> {
     let before = [&*format!("{name}.before"), "before"].map(|name| format!("{name}.state"));
     let before = before.iter().find(|name| found.folder.join(name).exists()).context("a state")?;
     found.same_text(&row("state"), [before, &format!("{name}.state")], rows)?;
-    if let Some(why) = lacks(found, pair.needs)? {
-        let ok = status.trim() == "1" && said.contains(&why);
-        rows.row(ok, &row("what the kernel has not is refused"), said.trim());
-        return Ok(());
+    if name == LEVELS && !found.has_graph()? {
+        return found.refused(name, rows);
     }
     rows.row(status.trim() == "0", &row("status"), said.trim());
-    let settings = [format!("{name}.peer.settings"), format!("{name}.settings")];
-    found.same_text(&row("settings"), [&settings[0], &settings[1]], rows)?;
+    let instances: BTreeSet<&str> = pair
+        .has
+        .iter()
+        .map(|event| event.split_once(' ').map_or("own", |(name, _)| name))
+        .collect();
+    for instance in instances {
+        let settings = [".peer", ""].map(|peer| format!("{name}.{instance}{peer}.settings"));
+        let what = row(&format!("settings of {instance}"));
+        found.same_text(&what, [&settings[0], &settings[1]], rows)?;
+    }
     let pids = found.text(&format!("{name}.pids"))?;
     let pids: Vec<u32> = pids.lines().map(str::parse).collect::<Result<_, _>>()?;
     ensure!(pids.len() == 5, "the work has five processes, not {pids:?}");
@@ -144,25 +152,16 @@ fn judge(found: &Found<'_>, pair: &Pair, rows: &mut Rows) -> Result<()> {
         let (ok, detail) = compare(&of(&ours, &pids), &of(&theirs, &pids));
         rows.row(ok, &what, &detail);
         if fields.is_empty() {
-            contents(pair, &ours, &pids, rows);
-            if pair.needs != Needs::Graph {
+            let readme = found.text("README")?;
+            let more = PROBES.iter().filter(|(_, text, _)| name == PROBED && readme.contains(text));
+            let names = more.flat_map(|(_, _, events)| *events).chain(pair.has);
+            contents(pair, &names.copied().collect::<Vec<_>>(), &ours, &pids, rows);
+            if name != LEVELS {
                 as_reported(found, name, &of(&ours, &pids), &pids, rows)?;
             }
         }
     }
     Ok(())
-}
-
-/// What ours says if the kernel lacks something; none if it does not.
-fn lacks(found: &Found<'_>, needs: Needs) -> Result<Option<String>> {
-    Ok(match needs {
-        Needs::Nothing => None,
-        Needs::Graph => (!found.has_graph()?)
-            .then(|| format!("in an instance, tracer {GRAPH}: this kernel has ")),
-        Needs::Kind(text, option) => (!found.text("README")?.contains(text)).then(|| {
-            format!("{option}: Linux {}", found.text("release").unwrap_or_default().trim())
-        }),
-    })
 }
 
 /// Reads a file by trace-cmd.
@@ -175,7 +174,7 @@ fn streams(found: &Found<'_>, name: &str, more: &[&str]) -> Result<Streams> {
     let mut streams = Streams::new();
     let mut last = None;
     for line in text.lines() {
-        let Some((stream, event)) = Event::parse(line) else {
+        let Some((mut stream, mut event)) = Event::parse(line) else {
             // A line of a stack belongs to the event before it.
             let event = last.as_ref().and_then(|last| streams.get_mut(last)?.last_mut());
             if let Some(event) = event {
@@ -183,6 +182,14 @@ fn streams(found: &Found<'_>, name: &str, more: &[&str]) -> Result<Streams> {
             }
             continue;
         };
+        // Several probes of one place work in the order in which they were enabled.
+        if name.starts_with(PROBED) {
+            stream.0 = event.name().to_owned();
+        }
+        // Raw fields of stacks have more bytes than the stack, which nobody has written.
+        if event.is_stack() {
+            event.text.truncate(event.text.find("caller=").unwrap_or(event.text.len()));
+        }
         streams.entry(stream.clone()).or_default().push(event);
         last = Some(stream);
     }
@@ -228,21 +235,30 @@ fn compare(ours: &Streams, theirs: &Streams) -> (bool, String) {
     (total >= 2, format!("{total} events"))
 }
 
-/// All events of our recording are of those that were chosen.
-fn contents(pair: &Pair, ours: &Streams, pids: &[u32], rows: &mut Rows) {
-    let all = || ours.iter().flat_map(|((_, cpu), events)| events.iter().map(move |e| (*cpu, e)));
-    let has = |name: &&&str| all().any(|(_, event)| event.name() == **name);
-    let missing: Vec<_> = pair.has.iter().filter(|name| !has(name)).collect();
-    let invented: Vec<_> = pair.not.iter().filter(has).collect();
-    let is_of = |(cpu, event): &(u32, &Event)| match pair.of {
+/// All events of our recording are of those that were chosen, and all names are there.
+fn contents(pair: &Pair, names: &[&str], ours: &Streams, pids: &[u32], rows: &mut Rows) {
+    let named = |buffer: &str, event: &Event| match pair.name {
+        PROBED => event.name().to_owned(),
+        _ => format!("{buffer} {}", event.name()),
+    };
+    let there: BTreeSet<String> = ours
+        .iter()
+        .flat_map(|((buffer, _), events)| events.iter().map(move |event| named(buffer, event)))
+        .map(|name| name.trim().to_owned())
+        .collect();
+    let missing: Vec<_> = names.iter().filter(|name| !there.contains(**name)).collect();
+    let invented: Vec<_> = pair.not.iter().filter(|name| there.contains(**name)).collect();
+    let is_of = |event: &Event| match pair.of {
         Of::All => true,
         Of::Target => pids.first() == Some(&event.pid),
         Of::Family => pids.contains(&event.pid),
-        Of::Cpu(wanted) => *cpu == wanted,
     };
-    let wrong = all().find(|event| !is_of(event));
-    let ok = missing.is_empty() && invented.is_empty() && wrong.is_none();
-    let detail = format!("without {missing:?}, with {invented:?}, {wrong:?}");
+    let wrong = ours.values().flatten().find(|event| !is_of(event));
+    let elsewhere = ours
+        .keys()
+        .find(|(buffer, cpu)| buffer.is_empty() && pair.cpu.is_some_and(|wanted| wanted != *cpu));
+    let ok = missing.is_empty() && invented.is_empty() && wrong.is_none() && elsewhere.is_none();
+    let detail = format!("without {missing:?}, with {invented:?}, {wrong:?}, {elsewhere:?}");
     rows.row(ok, &format!("{}: what was chosen", pair.name), &detail);
 }
 
@@ -255,18 +271,27 @@ fn as_reported(
     rows: &mut Rows,
 ) -> Result<()> {
     let path = found.folder.join(format!("{name}.dat"));
-    let text = run_quietly(Command::new(found.lastwords).arg("report").arg(path))?;
-    let mut counts: BTreeMap<(u32, u32), [usize; 2]> = BTreeMap::new();
-    for ((_, cpu), events) in ours {
-        events.iter().for_each(|event| counts.entry((event.pid, *cpu)).or_default()[0] += 1);
+    let instance = |stream: &str| if name == PROBED { "" } else { stream }.to_owned();
+    let mut counts: BTreeMap<(String, u32, u32), [usize; 2]> = BTreeMap::new();
+    for ((stream, cpu), events) in ours {
+        for event in events {
+            counts.entry((instance(stream), event.pid, *cpu)).or_default()[0] += 1;
+        }
     }
-    for line in text.lines().filter_map(without_task) {
-        let place = line.split_once(" [").and_then(|(pid, rest)| {
-            Some((pid.parse().ok()?, rest.split_once(']')?.0.parse().ok()?))
-        });
-        let place: (u32, u32) = place.with_context(|| line.clone())?;
-        if pids.contains(&place.0) {
-            counts.entry(place).or_default()[1] += 1;
+    let instances: BTreeSet<String> =
+        counts.keys().map(|(instance, ..)| instance.clone()).collect();
+    for instance in &instances {
+        let of = if instance.is_empty() { "top" } else { instance };
+        let mut report = Command::new(found.lastwords);
+        let text = run_quietly(report.args(["report", "--instance", of]).arg(&path))?;
+        for line in text.lines().filter_map(without_task) {
+            let place = line.split_once(" [").and_then(|(pid, rest)| {
+                Some((pid.parse().ok()?, rest.split_once(']')?.0.parse().ok()?))
+            });
+            let (pid, cpu): (u32, u32) = place.with_context(|| line.clone())?;
+            if pids.contains(&pid) {
+                counts.entry((instance.clone(), pid, cpu)).or_default()[1] += 1;
+            }
         }
     }
     let ok = counts.values().all(|[file, text]| file == text);

@@ -65,7 +65,7 @@ fn times(text: &str) -> Result<Times> {
     let mut times = Times::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split(',').collect();
-        let [row, who, ns, _] = words[..] else { anyhow::bail!("a time: {line:?}") };
+        let [row, who, ns] = words[..] else { anyhow::bail!("a time: {line:?}") };
         let ns: f64 = ns.parse().with_context(|| line.to_owned())?;
         times.entry(row.to_owned()).or_default().entry(who.to_owned()).or_default().push(ns);
     }

@@ -60,15 +60,16 @@ if [ "$1" = peer ]; then
     exit 0
 fi
 if [ "$1" = go ]; then
-    for i in own own.peer; do
+    for i in $T/instances/*; do
         (
-            cd $T/instances/$i || exit
-            for f in set_event set_event_pid set_ftrace_pid set_ftrace_filter set_ftrace_notrace tracing_cpumask trace_clock current_tracer \
+            cd "$i" || exit
+            sort set_event
+            for f in set_event_pid set_ftrace_pid set_ftrace_filter set_ftrace_notrace tracing_cpumask trace_clock current_tracer \
                 trace_options; do
                 show $f
             done
             grep -v -e '^#' -e '^none$' events/*/*/trigger events/*/*/filter
-        ) | sed -e 's/^lastwords_[0-9]*:/hand:/' > "$O/$2${i#own}.settings"
+        ) | sed -e 's/^lastwords_[0-9]*:/hand:/' -e 's/filter:(\(.*\))$/filter:\1/' > "$O/$2.${i##*/}.settings"
     done
     kill -CONT "$target"
     until is_stopped; do sleep 0.05; done
@@ -133,15 +134,6 @@ pair() {
     echo "case $name: status $(cat "$O/$name.status"), $(tail -n 1 "$O/$name.said")"
 }
 
-# by_hand NAME KIND DEFINITION...: the option KIND of ours, beside events that are defined by hand, once for each DEFINITION.
-by_hand() {
-    name=$1 kind=$2 ours=$3
-    shift 3
-    for line in "$@"; do echo "$line" >> $T/dynamic_events; done
-    pair "$name" "--$kind '$ours'" "-e 'hand:*'"
-    echo > $T/dynamic_events
-}
-
 # wrong NAME ARGUMENTS...: ours alone, which is to fail.
 wrong() {
     name=$1
@@ -167,40 +159,58 @@ cat $T/README > $O/README
 mkdir $OWN
 cat $OWN/available_tracers > $O/tracers
 rmdir $OWN
+# probe KIND OURS BY_HAND...: adds an event to those of the pair `probes`, beside one that is defined by hand, in one or more places.
+probe() {
+    echo "--$1 $2" >> $O/probes
+    probes="$probes --$1 '$2'"
+    shift 2
+    for line in "$@"; do echo "$line" >> $T/dynamic_events; done
+}
+
+# without LETTER KIND DEFINITION: true if the kernel has no such probes, which an error then says.
+without() {
+    grep -q "	$1\[:\[" $T/README && return 1
+    wrong "no-$2" "--$2" "$3"
+}
+
+EXEC=sched:sched_process_exec EXIT=sched:sched_process_exit OPEN=syscalls:sys_enter_openat
+. /places
+LIB=/lib/libprobed.so
+probe kprobe 'p:opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring' 'p:hand/opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring'
+probe kprobe 'r:got do_sys_openat2 got=$retval:s64' 'r:hand/got do_sys_openat2 got=$retval:s64'
+probe uprobe "p:step $LIB:lab_step number=%di:s32" "p:hand/step $LIB:$STEP number=%di:s32"
+probe uprobe "r:stepped $LIB:lab_step result=\$retval:s32" "r:hand/stepped $LIB:$STEP result=\$retval:s32"
+probe uprobe "p:done $LIB:lab:done" "p:hand/done $LIB:${DONE% *}" "p:hand/done $LIB:${DONE#* }"
+probe uprobe "p:did $LIB::done" "p:hand/did $LIB:${DONE% *}" "p:hand/did $LIB:${DONE#* }"
+without f fprobe 'entered vfs_read' || {
+    probe fprobe 'entered vfs_read count=$arg3:u64' 'f:hand/entered vfs_read count=$arg3:u64'
+    probe fprobe 'left vfs_read%return got=$retval:s64' 'f:hand/left vfs_read%return got=$retval:s64'
+}
+without t tprobe 'ran sched_process_exec' || probe tprobe 'ran sched_process_exec old=$arg2:s32' 't:hand/ran sched_process_exec old=$arg2:s32'
+without e eprobe 'made sched:sched_process_exec' || probe eprobe 'made sched:sched_process_exec old=$old_pid:s32 file=$filename:string' \
+    'e:hand/made sched.sched_process_exec old=$old_pid:s32 file=$filename:string'
+pair probes "$probes" "-e 'hand:*'"
+echo > $T/dynamic_events
+
+# The other instances of trace-cmd have its own name behind theirs.
+pair_of() { pair "$1" "$2" "$(echo "$2" | sed -e 's/-B \([a-z]*\)/-B \1.peer -C mono/g')"; }
+pair_of options "-M 2 -e $EXEC -e $OPEN -B stacks -T -e $EXEC -e $EXIT -B filter -e $EXEC -f 'filename ~ \"*probed\"' -e $OPEN -f 'dfd != 7' \
+    -B trigger -e $EXEC -R 'stacktrace if filename ~ \"*probed\"' -e $OPEN -R 'enable_event:sched:sched_process_exit if common_pid == '\$target \
+    -B option -O nooverwrite -O hash-ptr -O nomarkers -O userstacktrace -e $EXEC -e $OPEN \
+    -B negated -e 'syscalls:*open*' -e 'syscalls:*exec*' -v -e 'syscalls:sys_exit_*' -e 'syscalls:*_openat'"
+pair_of clocks "-C boot -e $EXEC -e $OPEN -B global -C global -e $EXEC -e $OPEN -B counter -C counter -e $EXEC -e $OPEN \
+    -B tsc -C x86-tsc -e $EXEC -e $OPEN"
+pair_of functions "-p function -l vfs_read -l 'vfs_w*' -B but -p function -l 'vfs_*' -n vfs_read -n 'vfs_w*'"
+pair func-stacks '-p function -l vfs_read -O func_stack_trace'
+pair pid "-P \$target -e $EXEC -e $EXIT -e $OPEN -p function -l 'vfs_*'"
+pair children "-P \$target -c -e $EXEC -e $EXIT -e $OPEN -p function -l 'vfs_*'"
+pair levels '-p function_graph -g vfs_read --max-graph-depth 2' '-p function_graph'
+state end
+
 both command -p function -l 'vfs_*' -F
 both family -p function -l 'vfs_*' -F -c
 both graph -p function_graph -l 'vfs_*' -F
 both depth -p function_graph -g vfs_read --max-graph-depth 2
-
-EXEC=sched:sched_process_exec EXIT=sched:sched_process_exit OPEN=syscalls:sys_enter_openat
-pair only "-p function -l vfs_read -l 'vfs_w*'"
-pair but "-p function -l 'vfs_*' -n vfs_read -n 'vfs_w*'"
-pair func-stacks '-p function -l vfs_read -O func_stack_trace'
-pair levels '-p function_graph -g vfs_read --max-graph-depth 2' '-p function_graph'
-pair pid "-P \$target -e $EXEC -e $EXIT -e $OPEN -p function -l 'vfs_*'"
-pair children "-P \$target -c -e $EXEC -e $EXIT -e $OPEN -p function -l 'vfs_*'"
-pair cpus "-M 2 -e $EXEC -e $OPEN -p function -l vfs_read"
-for clock in boot global counter x86-tsc; do pair clock-$clock "-C $clock -e $EXEC -e $OPEN"; done
-pair buffers "-e $EXEC -B one -e $OPEN -B two -e $EXIT -p function -l vfs_read" "-e $EXEC -B one.peer -e $OPEN -B two.peer -e $EXIT -p function -l vfs_read"
-pair stacks "-T -e $EXEC -e $EXIT"
-pair options "-O nooverwrite -O hash-ptr -O nomarkers -O userstacktrace -e $EXEC -e $OPEN"
-pair filter "-e $EXEC -f 'filename ~ \"*probed\"' -e $EXIT -e $OPEN -f 'dfd != 7'"
-pair negated "-e 'syscalls:*open*' -e 'syscalls:*exec*' -v -e 'syscalls:sys_exit_*' -e 'syscalls:*_openat'"
-pair trigger "-e $EXEC -R 'stacktrace if filename ~ \"*probed\"' -R 'enable_event:sched:sched_process_exit if filename ~ \"*probed\"'"
-by_hand kprobe kprobe 'p:opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring' 'p:hand/opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring'
-by_hand kretprobe kprobe 'r:opened do_sys_openat2 got=$retval:s64' 'r:hand/opened do_sys_openat2 got=$retval:s64'
-by_hand fprobe fprobe 'entered vfs_read $arg3' 'f:hand/entered vfs_read $arg3'
-by_hand fexit fprobe 'left vfs_read%return got=$retval:s64' 'f:hand/left vfs_read%return got=$retval:s64'
-by_hand tprobe tprobe 'ran sched_process_exec old=$arg2:s32' 't:hand/ran sched_process_exec old=$arg2:s32'
-by_hand eprobe eprobe 'ran sched:sched_process_exec old=$old_pid:s32 file=$filename:string' \
-    'e:hand/ran sched.sched_process_exec old=$old_pid:s32 file=$filename:string'
-. /places
-LIB=/lib/libprobed.so
-by_hand uprobe uprobe "p:step $LIB:lab_step number=%di:s32" "p:hand/step $LIB:$STEP number=%di:s32"
-by_hand uretprobe uprobe "r:step $LIB:lab_step result=\$retval:s32" "r:hand/step $LIB:$STEP result=\$retval:s32"
-by_hand usdt uprobe "p:done $LIB:lab:done" "p:hand/done $LIB:${DONE% *}" "p:hand/done $LIB:${DONE#* }"
-by_hand usdt-any uprobe "p:done $LIB::done" "p:hand/done $LIB:${DONE% *}" "p:hand/done $LIB:${DONE#* }"
-state end
 
 wrong no-function -p function -l vfs_read -l no_such_function
 wrong no-cpu -e $EXEC -M 100000000
