@@ -137,8 +137,9 @@ fn reports_name_the_counters_and_recovered_folders_keep_them() {
         .run(&["convert", "app", "-o", out])
         .has_status(0)
         .says("are not in it: `lastwords counters`");
+    let sessions = place.sessions().display().to_string();
     place
-        .run(&["ingest", "app", "--into", "set"])
+        .run(&["ingest", &sessions, "--into", "set"])
         .has_status(0)
         .says("counters and histograms of 1 session are not in the data set");
     place
