@@ -72,9 +72,7 @@ pub(super) fn write(
             packets,
             bytes,
             losses: Losses::from_accounts(&accounts),
-            merged: Vec::new(),
-            counters: None,
-            faults: 0,
+            ..Line::default()
         };
         job.add_line(line, done);
     }

@@ -431,7 +431,7 @@ impl Job<'_> {
 }
 
 /// The facts about one file or folder that was written.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Line {
     pub(crate) path: PathBuf,
     pub(crate) session: String,

@@ -107,11 +107,7 @@ fn write(
         from: dump.path.clone(),
         events: Some(written.records),
         streams: recording.buffers.len() as u64,
-        packets: 0,
         bytes: written.bytes,
-        losses: Losses::default(),
-        merged: Vec::new(),
-        counters: None,
-        faults: 0,
+        ..Line::default()
     })
 }

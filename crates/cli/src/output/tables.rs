@@ -124,8 +124,7 @@ pub(crate) fn add(set: &DataSet, crash: &Crash, traces: &Traces) -> anyhow::Resu
         packets: added.packets,
         bytes: added.bytes,
         losses: added.losses,
-        merged: Vec::new(),
-        counters: None,
         faults: added.faults,
+        ..Line::default()
     })
 }
