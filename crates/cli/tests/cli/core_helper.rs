@@ -4,7 +4,7 @@
 use crate::child::{EVENTS, Running, THREADS, start, start_in};
 use crate::dying::{CorePattern, Dying, help, help_by, install_program};
 use crate::recovery::assert_whole;
-use crate::support::{Place, Ran, ran, tool, wait_for_some};
+use crate::support::{Place, Ran, entries, folders, ran, stored, tool, wait_for_some};
 use lastwords_testkit::text::Text as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -27,9 +27,11 @@ fn save(place: &Place, dying: &Dying<'_>, signal: u8) -> String {
 
 /// The copies of sessions of a process in a folder of sessions.
 fn copies(sessions: &Path, pid: u32) -> Vec<PathBuf> {
-    let entries = fs::read_dir(sessions).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let all = if sessions.exists() { entries(sessions) } else { Vec::new() };
     let mark = format!("app.dead-{pid}-");
-    entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&mark)).collect()
+    all.into_iter()
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&mark))
+        .collect()
 }
 
 /// Runs the program as a user. It is opened as root, because it may lie where others may not look.
@@ -51,8 +53,8 @@ fn assert_copy(place: &Place, sessions: &Path, pid: u32, signal: &str, uid: u32)
     let ended = &inspected["sessions"][0]["ended"];
     assert!(ended["how"] == "signal" && ended["pid"] == pid, "{ended}");
     assert_eq!(fs::metadata(copy).unwrap().mode() & 0o7777, 0o700);
-    for file in fs::read_dir(copy).unwrap() {
-        let meta = file.unwrap().metadata().unwrap();
+    for file in entries(copy) {
+        let meta = file.symlink_metadata().unwrap();
         assert!(meta.is_file() && meta.mode() & 0o7777 == 0o600 && meta.uid() == uid, "{meta:?}");
     }
 }
@@ -74,10 +76,7 @@ fn a_session_that_would_go_with_its_process_is_copied() {
             tool("babeltrace2", &[place.at("trace").to_str().unwrap()]).out.lines().count() as u64;
         assert_eq!(events, THREADS * EVENTS);
         // Only the regions are in it, and not the rest of the process.
-        let bytes: u64 = fs::read_dir(&copy)
-            .unwrap()
-            .map(|file| file.unwrap().metadata().unwrap().blocks() * 512)
-            .sum();
+        let bytes = stored(&copy);
         assert!(bytes < 4 << 20, "{bytes} bytes");
     }
 }
@@ -93,13 +92,7 @@ fn a_session_that_outlives_its_process_is_marked() {
     child.kill();
     place.ok(&["list", "app"]).has(&format!("by process {pid}: SIGABRT"));
     assert_whole(&place.ok(&["report", "app", "--strict"]));
-    assert_eq!(
-        fs::read_dir(place.sessions())
-            .unwrap()
-            .filter(|e| e.as_ref().unwrap().path().is_dir())
-            .count(),
-        1
-    );
+    assert_eq!(folders(&place.sessions()).len(), 1);
 }
 
 #[test]
@@ -132,8 +125,7 @@ fn a_copy_belongs_to_the_user_of_the_process() {
     let child = Dying::hold(&place, || start_as_nobody(&place, "heap", "abort"));
     save(&place, &child, 7);
     let copy = copies(&place.sessions(), child.pid()).remove(0);
-    let files = fs::read_dir(&copy).unwrap().map(|file| file.unwrap().path()).chain([copy.clone()]);
-    for path in files {
+    for path in entries(&copy).into_iter().chain([copy.clone()]) {
         let meta = fs::symlink_metadata(&path).unwrap();
         assert_eq!(
             (meta.uid(), meta.gid(), meta.mode() & 0o077),
@@ -160,7 +152,7 @@ fn nothing_is_written_where_the_user_may_not_write() {
         command.args(["core-helper", "pipe", &child.pid().to_string(), "11", "1", "/bin/true"]);
         help_by(command.env("LASTWORDS_DIR", sessions)).has_status(0).says("session app: ");
     }
-    assert_eq!(fs::read_dir(&roots).unwrap().count(), 0);
+    assert!(entries(&roots).is_empty());
 }
 
 /// Runs the helper with a core on stdin, as the kernel does where cores go to the file `path`.
@@ -221,7 +213,7 @@ fn a_core_file_is_made_by_the_rules_of_the_kernel() {
     // The user of the process cannot replace root's file, so that there is no core.
     fs::create_dir(place.at("roots")).unwrap();
     assert_eq!(write_core(&place, pid, "1", "1000000", "roots/core", &core), 1);
-    assert_eq!(fs::read_dir(place.at("roots")).unwrap().count(), 0);
+    assert!(entries(&place.at("roots")).is_empty());
 }
 
 /// A handler that writes its arguments and the core into the folder in which the process is. Cores

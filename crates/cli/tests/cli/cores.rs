@@ -2,14 +2,14 @@
 
 use crate::child::{EVENTS, Running, THREADS, start};
 use crate::recovery::assert_whole;
-use crate::support::{Place, tool};
+use crate::support::{Place, entries, tool};
 use std::path::PathBuf;
 
 /// The core that the kernel left in the place.
 pub(crate) fn core_of(place: &Place) -> PathBuf {
     let is_core =
         |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("core"));
-    let found = std::fs::read_dir(place.path()).unwrap().map(|e| e.unwrap().path()).find(is_core);
+    let found = entries(place.path()).into_iter().find(is_core);
     found.unwrap_or_else(|| {
         let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
         panic!(

@@ -2,7 +2,7 @@
 //! user has made, and print on one line what another user named. As root only.
 
 use crate::recovery::killed;
-use crate::support::{Place, Ran, hooks, ran, small, tool};
+use crate::support::{Place, Ran, entries, hooks, ran, small, tool};
 use lastwords_testkit::text::Text as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
@@ -39,11 +39,8 @@ fn their_link(to: &Path, path: &Path) {
 }
 
 /// The folders that are in a folder and were not there before.
-fn new_folders(folder: &Path, before: &[String]) -> Vec<PathBuf> {
-    let names = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| !before.contains(name)).map(|name| folder.join(name)).collect()
+fn new_folders(folder: &Path, before: &[PathBuf]) -> Vec<PathBuf> {
+    entries(folder).into_iter().filter(|path| !before.contains(path)).collect()
 }
 
 /// Checks that root alone can read the files of a folder and the folder.
@@ -108,10 +105,7 @@ fn a_crash_kernel_writes_through_no_name_of_another_user() {
                 }
             }
         }
-        let before: Vec<String> = new_folders(&place.at(&crash), &[])
-            .iter()
-            .map(|p| p.file_name().unwrap().to_str().unwrap().into())
-            .collect();
+        let before = entries(&place.at(&crash));
         let ran = save_trace(&place, shell, &crash);
         let new = new_folders(&place.at(&crash), &before);
         assert_eq!(new.len(), 1, "{ran:?}");
@@ -378,9 +372,8 @@ fn nothing_is_saved_where_another_user_could_have_made_the_folder() {
 
 #[test]
 fn each_service_has_a_sandbox() {
-    let files = fs::read_dir(hooks().join("systemd")).unwrap().map(|entry| entry.unwrap().path());
-    let services: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|e| e == "service")).collect();
+    let mut services = entries(&hooks().join("systemd"));
+    services.retain(|path| path.extension().is_some_and(|e| e == "service"));
     assert_eq!(services.len(), 4);
     for service in services {
         let text = fs::read_to_string(&service).unwrap();

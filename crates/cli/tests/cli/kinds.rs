@@ -1,7 +1,7 @@
 //! Inputs of several kinds at once, in one folder, and in each format; what cannot be done is
 //! refused before anything is written.
 
-use crate::support::{Place, event_lines, json_events, small, trace_dat};
+use crate::support::{Place, entries, event_lines, json_events, small, trace_dat};
 use std::collections::BTreeMap;
 
 /// A place with a session `a`, a folder of CTF `ctf` of another, and `k.dat`, a kernel's trace.
@@ -127,16 +127,12 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
     }
     place.ok(&["recover", "a", "ctf", "k.dat", "--to", "trace-dat", "-o", "some"]);
     assert_eq!(
-        std::fs::read_dir(place.at("some")).unwrap().count(),
+        entries(&place.at("some")).len(),
         3,
         "a session, a folder of CTF, and the file with all instances"
     );
     place.ok(&["recover", "a", "ctf", "k.dat", "--to", "perfetto", "-o", "all"]);
-    assert_eq!(
-        std::fs::read_dir(place.at("all")).unwrap().count(),
-        4,
-        "a session, a folder of CTF, and two instances"
-    );
+    assert_eq!(entries(&place.at("all")).len(), 4, "a session, a folder of CTF, and two instances");
     for (args, why) in [
         (
             &["convert", "a", "k.dat", "-o", "no.perfetto-trace"][..],
@@ -194,13 +190,8 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
     std::fs::create_dir(place.at("in")).unwrap();
     place.ok(&["convert", "a", "-o", "in/ctf"]);
     let all = |folder: &str| {
-        let mut files: Vec<_> =
-            std::fs::read_dir(place.at(folder)).unwrap().map(|e| e.unwrap().path()).collect();
-        files.sort();
-        files
-            .iter()
-            .map(|path| (path.clone(), std::fs::read(path).unwrap_or_default()))
-            .collect::<Vec<_>>()
+        let contents = |path| (std::fs::read(&path).unwrap_or_default(), path);
+        entries(&place.at(folder)).into_iter().map(contents).collect::<Vec<_>>()
     };
     let before = all("in/ctf");
     std::os::unix::fs::symlink(place.at("in/ctf"), place.at("link")).unwrap();

@@ -1,7 +1,7 @@
 //! `mount`: a session used by `sh` as the kernel's tracefs is.
 
 use crate::child::{EVENTS, Running, THREADS, start};
-use crate::support::{Place, Ran, ran, wait_until};
+use crate::support::{Place, Ran, entries, ran, wait_until};
 use lastwords_testkit::text::Text as _;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -449,15 +449,10 @@ fn nobody_else_may_look() {
     let me = std::fs::metadata("/proc/self").unwrap().uid();
     let mut folders = vec![mount.at("")];
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            let meta = entry.metadata().unwrap();
-            assert_eq!(
-                (meta.permissions().mode() & 0o077, meta.uid()),
-                (0, me),
-                "{}",
-                entry.path().display()
-            );
-            folders.extend(meta.is_dir().then(|| entry.path()));
+        for entry in entries(&folder) {
+            let meta = entry.symlink_metadata().unwrap();
+            assert_eq!((meta.permissions().mode() & 0o077, meta.uid()), (0, me), "{entry:?}");
+            folders.extend(meta.is_dir().then_some(entry));
         }
     }
     if me != 0 {
@@ -482,11 +477,7 @@ fn nobody_else_may_look() {
     );
     // The folder of another user's session is refused, also to root.
     drop((mount, app));
-    let session = std::fs::read_dir(place.sessions())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.is_dir())
-        .unwrap();
+    let session = place.session();
     std::os::unix::fs::chown(&session, Some(65534), None).unwrap();
     place.run(&["mount", "m", session.to_str().unwrap()]).has_status(1).says("belongs to");
 }

@@ -3,7 +3,7 @@
 //! folder of files and folders, adds inputs.
 
 use crate::crafted::run;
-use crate::support::{Place, small};
+use crate::support::{Place, entries, small};
 use lastwords_testkit::random::Random;
 use std::path::{Path, PathBuf};
 
@@ -17,11 +17,7 @@ fn files(input: &Path) -> Files {
     let (mut files, mut left) = (Vec::new(), vec![input.to_path_buf()]);
     while let Some(path) = left.pop() {
         if path.is_dir() {
-            left.extend(
-                std::fs::read_dir(path)
-                    .expect("a folder")
-                    .map(|entry| entry.expect("an entry").path()),
-            );
+            left.extend(entries(&path));
         } else {
             let below = path.strip_prefix(input).expect("below it").to_path_buf();
             files.push((below, std::fs::read(&path).expect("a file")));
@@ -43,11 +39,7 @@ fn inputs(place: &Place) -> Vec<(String, Files)> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let added = std::env::var_os("LASTWORDS_CASES").map(PathBuf::from);
     for folder in [corpus.join("trace_dat"), corpus.join("vmcore")].into_iter().chain(added) {
-        paths.extend(
-            std::fs::read_dir(folder)
-                .expect("a folder")
-                .map(|entry| entry.expect("an entry").path()),
-        );
+        paths.extend(entries(&folder));
     }
     paths.sort();
     paths

@@ -1,7 +1,7 @@
 //! Tests of the paths of outputs, and of requests that are refused before any work is done.
 
 use crate::recovery::{assert_whole, killed};
-use crate::support::{Place, event_lines, ran, small, trace_dat};
+use crate::support::{Place, entries, event_lines, ran, small, trace_dat};
 use lastwords_testkit::text::Text as _;
 use std::process::Stdio;
 
@@ -61,7 +61,7 @@ fn the_demo_looks_at_its_output_first() {
         assert!(ran.status == 1 && ran.out.is_empty(), "{out}: {}{}", ran.out, ran.err);
         assert!(ran.err.contains(out) && ran.err.matches("os error").count() <= 1, "{}", ran.err);
     }
-    assert_eq!(std::fs::read_dir(place.sessions()).unwrap().count(), 0, "it recorded first");
+    assert_eq!(entries(&place.sessions()).len(), 0, "it recorded first");
 }
 
 #[test]
@@ -150,17 +150,9 @@ fn a_line_of_several_names_all_and_streams_are_those_of_every_format() {
     };
     for input in ["app", "small-0001020304050607/"] {
         let of_ctf = streams("ctf", input);
-        let files = std::fs::read_dir(place.at(&format!("ctf-{}", input.len())))
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap()
-            .path();
+        let files = place.at(&format!("ctf-{}", input.len()));
         let is_stream = |path: &std::path::Path| path.is_file() && !path.ends_with("metadata");
-        let files = std::fs::read_dir(files)
-            .unwrap()
-            .filter(|entry| is_stream(&entry.as_ref().unwrap().path()))
-            .count();
+        let files = entries(&entries(&files)[0]).iter().filter(|path| is_stream(path)).count();
         assert_eq!(of_ctf, files as u64, "{input}");
         for to in ["ctf2", "json", "text", "perfetto"] {
             assert_eq!(streams(to, input), of_ctf, "{input} as {to}");

@@ -2,7 +2,7 @@
 //! status is that of the work.
 
 use crate::child::start;
-use crate::support::{Place, ran, small};
+use crate::support::{Place, entries, folders, ran, small};
 use std::fs::File;
 use std::process::Stdio;
 
@@ -42,7 +42,7 @@ fn all_is_written_though_nobody_reads_of_it() {
             status(&place, &["recover", "sessions", "-o", out], stdout, Stdio::null()),
             expected
         );
-        assert_eq!(std::fs::read_dir(place.at(out)).unwrap().count(), 3, "{out}");
+        assert_eq!(entries(&place.at(out)).len(), 3, "{out}");
     }
     for (out, streams) in [
         ("3", [closed(), Stdio::null()]),
@@ -52,7 +52,7 @@ fn all_is_written_though_nobody_reads_of_it() {
         let [stdout, stderr] = streams;
         let args = ["recover", "--strict", "sessions", "-o", out];
         assert_eq!(status(&place, &args, stdout, stderr), 3, "{out}");
-        assert_eq!(std::fs::read_dir(place.at(out)).unwrap().count(), 3, "{out}");
+        assert_eq!(entries(&place.at(out)).len(), 3, "{out}");
     }
 }
 
@@ -75,16 +75,11 @@ fn all_are_destroyed_though_nobody_reads_of_it() {
         std::fs::remove_file(place.at("ready")).unwrap();
     }
     // By their folders: what else is left over on the machine is not this test's.
-    let folders = || {
-        std::fs::read_dir(place.sessions())
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|p| p.is_dir())
-    };
-    let named: Vec<String> = folders().map(|path| path.to_str().unwrap().to_owned()).collect();
+    let all = folders(&place.sessions());
+    let named: Vec<String> = all.iter().map(|path| path.to_str().unwrap().to_owned()).collect();
     assert_eq!(named.len(), 2);
     assert_eq!(status(&place, &["destroy", &named[0], &named[1]], closed(), Stdio::null()), 0);
-    assert_eq!(folders().count(), 0);
+    assert!(folders(&place.sessions()).is_empty());
 }
 
 #[test]

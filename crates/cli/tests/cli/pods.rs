@@ -5,13 +5,13 @@
 use crate::child::TASK;
 use crate::dying::lock;
 use crate::namespaces::{Container, UNSHARE, place};
-use crate::support::{Place, Ran, assert_members, hooks, ran};
+use crate::support::{Place, Ran, assert_members, entries, folders, hooks, ran, stored};
 use crate::why::{Cgroup, LIMIT};
 use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -55,8 +55,7 @@ impl Pod {
 
     /// The folders of sessions.
     fn folders(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.sessions()).expect("sessions").map(Result::unwrap);
-        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+        folders(&self.sessions())
     }
 
     /// Runs `lastwords` in another container of the pod, as its user.
@@ -84,11 +83,7 @@ fn a_pod_that_runs_out_of_memory() {
     fs::write(pod.place.at("ready.go"), "go").unwrap();
     container.wait();
     // A sixteenth of the limit, and the files that are no rings.
-    let taken: u64 = pod.folders()[0]
-        .read_dir()
-        .unwrap()
-        .map(|file| file.unwrap().metadata().unwrap().blocks() * 512)
-        .sum();
+    let taken = stored(&pod.folders()[0]);
     assert!(taken <= LIMIT as u64 / 16 + (1 << 20), "{taken} bytes of {LIMIT}");
     let sessions = pod.sessions();
     let report = pod.place.ok(&["report", sessions.to_str().unwrap()]);
@@ -164,7 +159,7 @@ fn a_pod_in_a_crash_loop() {
     collect.env("LASTWORDS_PROGRAM", env!("CARGO_BIN_EXE_lastwords"));
     collect.env("LASTWORDS_REPORTS", host.at("reports")).env("LASTWORDS_CORES", host.at("cores"));
     ran(collect.output().expect("sh")).has_status(0);
-    assert_eq!(fs::read_dir(host.at("reports")).unwrap().count(), kept.len());
+    assert_eq!(entries(&host.at("reports")).len(), kept.len());
 }
 
 /// Makes the folder in which the scripts are as the package installs them.

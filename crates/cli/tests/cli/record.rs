@@ -5,7 +5,7 @@
 //! system has it.
 
 use crate::child::{TASK, task};
-use crate::support::{Place, Ran, ran, tool, wait_until};
+use crate::support::{Place, Ran, entries, ran, tool, wait_until};
 use lastwords::{Session, event};
 use lastwords_testkit::trace_cmd::{self, Tracing};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -145,12 +145,8 @@ pub(crate) fn state() -> BTreeMap<&'static str, String> {
 }
 
 pub(crate) fn names(folder: &Path) -> Vec<String> {
-    let entries =
-        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
+    let name = |path: PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    entries(folder).into_iter().map(name).collect()
 }
 
 /// Runs `lastwords record` with these arguments.

@@ -1,7 +1,7 @@
 //! Sessions of killed programs: report, recover, inspect; and what babeltrace2 makes of the result.
 
 use crate::child::{EVENTS, THREADS, start};
-use crate::support::{Place, assert_members, json_events, small, tool};
+use crate::support::{Place, assert_members, cut_streams, entries, json_events, small, tool};
 use lastwords_testkit::text::Text as _;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -292,12 +292,7 @@ fn inspect_counts_and_describes() {
 #[test]
 fn damage_is_told_and_strict_says_3() {
     let place = killed();
-    let folder = place.session();
-    let streams = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
-    for path in streams.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with("stream")) {
-        // What tells of the stream stays, its data goes.
-        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
-    }
+    cut_streams(&place.session());
     place.run(&["report", "app", "--strict"]).has_status(3).says("with losses").says("missing");
     place.run(&["report", "app"]).has_status(0);
     let ran = place.run(&["recover", "app", "-o", "out", "--strict"]);
@@ -441,9 +436,7 @@ fn files_whose_heads_are_overwritten_are_carved() {
     place.ok(&["recover", "app", "-o", whole.to_str().unwrap()]);
     let whole = fields(&tool("babeltrace2", &[whole.to_str().unwrap()]).out);
     let session = place.session();
-    for file in
-        std::fs::read_dir(&session).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_file())
-    {
+    for file in entries(&session).into_iter().filter(|path| path.is_file()) {
         if file.file_name().unwrap() != "registry" {
             let mut bytes = std::fs::read(&file).unwrap();
             bytes.iter_mut().take(4096).enumerate().for_each(|(n, byte)| *byte = (n * n / 7) as u8);

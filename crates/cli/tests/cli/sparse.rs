@@ -3,12 +3,12 @@
 //! claimed sub-buffers has.
 
 use crate::crafted::run_within;
-use crate::support::Place;
+use crate::support::{Place, stored};
 use lastwords_testkit::checksum::checksum;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// Most address space of a verb: what the script of crash kernels gives it, twice.
@@ -88,14 +88,6 @@ fn replace(folder: &Path, ring: &Ring) {
             file.write_all_at(&[0x5a; 8], at + size - 8).unwrap();
         }
     }
-}
-
-/// The bytes that the files of a folder take on disk.
-fn stored(folder: &Path) -> u64 {
-    fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512)
-        .sum()
 }
 
 #[test]

@@ -4,6 +4,7 @@ use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use serde_json::Value;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -46,8 +47,7 @@ impl Place {
 
     /// The folder of its only session.
     pub(crate) fn session(&self) -> PathBuf {
-        let entries = std::fs::read_dir(self.sessions()).unwrap();
-        entries.map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).expect("a session")
+        folders(&self.sessions()).into_iter().next().expect("a session")
     }
 
     /// The program, with this place's sessions and no terminal.
@@ -178,6 +178,34 @@ pub(crate) fn hooks() -> PathBuf {
 pub(crate) fn assert_members(object: &Value, members: &Value) {
     for (name, value) in members.as_object().expect("members") {
         assert_eq!(&object[name], value, "{name} of {object:#}");
+    }
+}
+
+/// The files and folders in a folder, sorted.
+pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder);
+    let entries = entries.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// The folders in a folder.
+pub(crate) fn folders(folder: &Path) -> Vec<PathBuf> {
+    entries(folder).into_iter().filter(|path| path.is_dir()).collect()
+}
+
+/// The bytes that the files of a folder take on disk.
+pub(crate) fn stored(folder: &Path) -> u64 {
+    entries(folder).iter().map(|file| file.symlink_metadata().unwrap().blocks() * 512).sum()
+}
+
+/// Cuts the data of all streams of a session off. What describes the streams stays.
+pub(crate) fn cut_streams(session: &Path) {
+    let is_stream =
+        |path: &&PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("stream");
+    for path in entries(session).iter().filter(is_stream) {
+        std::fs::File::options().write(true).open(path).unwrap().set_len(4096).unwrap();
     }
 }
 

@@ -389,8 +389,7 @@ fn advised_commands_exist() {
     let mut folders =
         ["crates", "docs", "book/src", "hooks", "examples"].map(|name| root.join(name)).to_vec();
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
+        for path in crate::support::entries(&folder) {
             if path.is_dir() {
                 let is_text = !path.ends_with("tests") && !path.ends_with("target");
                 folders.extend(Some(path).filter(|_| is_text));

@@ -2,7 +2,7 @@
 //! errors, and each leaves the moments before it.
 
 use crate::child::{Running, run, task, wait_for};
-use crate::support::{Place, json_events, wait_for_some, wait_until};
+use crate::support::{Place, entries, json_events, wait_for_some, wait_until};
 use lastwords::{Session, event};
 use lastwords_testkit::text::Text as _;
 use std::time::Duration;
@@ -36,13 +36,10 @@ pub(crate) fn start(place: &Place) -> Running {
 pub(crate) fn fail(place: &Place) -> u64 {
     std::fs::write(place.at("fail"), "").expect("written");
     wait_for_some("a request fails", || {
-        let entries = std::fs::read_dir(place.path()).expect("readable").flatten();
-        let (path, request) = entries
-            .filter_map(|entry| {
-                let name = entry.file_name();
-                Some((entry.path(), name.to_str()?.strip_prefix("failed-")?.parse().ok()?))
-            })
-            .next()?;
+        let (path, request) = entries(place.path()).into_iter().find_map(|path| {
+            let number = path.file_name()?.to_str()?.strip_prefix("failed-")?.parse().ok()?;
+            Some((path, number))
+        })?;
         std::fs::remove_file(path).expect("removed");
         Some(request)
     })

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes that the child of the cgroup may use, and those that it takes.
@@ -300,11 +299,8 @@ fn a_living_session_lives() {
     assert_eq!(session["verdict"]["cause"], "alive", "{session:#}");
     place.ok(&["why", "shop"]).starts("session shop: it lives\n");
     // Of a copy of its files nothing shows whether it had ended.
-    let folder =
-        fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir());
     let copy = place.at("copy");
-    let copied = Command::new("cp").arg("-a").arg(folder.unwrap()).arg(&copy).status().unwrap();
-    assert!(copied.success());
+    tool("cp", &["-a", place.session().to_str().unwrap(), copy.to_str().unwrap()]);
     child.kill();
     let report = place.json(&["why", copy.to_str().unwrap(), "--json"]);
     let verdict = &report["inputs"][0]["verdict"];

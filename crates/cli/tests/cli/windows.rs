@@ -2,7 +2,7 @@
 //! behind it, and no other.
 
 use crate::child::{run, task, wait_for};
-use crate::support::{Place, json_events, wait_until};
+use crate::support::{Place, entries, json_events, wait_until};
 use crate::triggers::wait_for_session;
 use lastwords::{ChannelConfig, ClockKind, Session, Window, event};
 use std::collections::BTreeSet;
@@ -63,12 +63,8 @@ fn child() {
         let from = now();
         lastwords::trigger("slow request");
         tell("trigger", (0, 0, from, now()));
-        let saved = || {
-            std::fs::read_dir(std::env::var("LASTWORDS_DIR").expect("set"))
-                .expect("readable")
-                .count()
-                > 1
-        };
+        let sessions = std::env::var("LASTWORDS_DIR").expect("set");
+        let saved = || entries(sessions.as_ref()).len() > 1;
         let ends = match what {
             "end" => Some(Instant::now() + AFTER),
             _ => None,
