@@ -2,7 +2,7 @@
 //! memory cannot be read. They need root.
 
 use crate::record::{Instance, KILLED, KILLS, kills, state, told, tracing};
-use crate::support::{Place, Ran, ran};
+use crate::support::{Place, Ran, ran, words};
 use lastwords_testkit::text::Text as _;
 use std::process::Command;
 
@@ -40,18 +40,8 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
     for (how, output) in
         [(&new[..], "new.dat"), (&[&new[..6], &["--stream"]].concat(), "stream.dat")]
     {
-        let end = [
-            "--size",
-            "8M",
-            "--instance",
-            "lastwords_own",
-            "-o",
-            output,
-            "--",
-            "bash",
-            "-c",
-            KILLS,
-        ];
+        let end = words("--size 8M --instance lastwords_own -o");
+        let end = [&end[..], &[output, "--", "bash", "-c", KILLS]].concat();
         let done = place.run(&[&["record"], how, &end].concat());
         done.has_status(0);
         let file = place.at(output);
@@ -65,17 +55,7 @@ fn an_instance_that_exists_is_used_and_left_as_it_was() {
     let done = place.run(&["record", "--instance", "lastwords_own", "-o", "own.dat", "--", "true"]);
     assert!(done.status == 0 && told(&done) > 0, "{}", done.err);
     place
-        .run(&[
-            "record",
-            "--instance",
-            "lastwords_own",
-            "-e",
-            "sched",
-            "-R",
-            "traceoff",
-            "-o",
-            "x.dat",
-        ])
+        .run(&words("record --instance lastwords_own -e sched -R traceoff -o x.dat"))
         .has_status(1)
         .says("triggers need an instance");
     assert_eq!(settings(&own), before);

@@ -2,7 +2,7 @@
 
 use super::record::{Recorder, TRACEFS, names, told, tracing, wait_for_instance};
 use super::stream::{Receiver, path};
-use crate::support::{Place, tool, wait_until};
+use crate::support::{Place, tool, wait_until, words};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -140,17 +140,8 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     };
     let mut receiver = Receiver::start(strace("to"), &["-d", "in", "--listen", "tcp:127.0.0.1:0"]);
     let mut command = strace("from");
-    command.args([
-        "record",
-        "-e",
-        "syscalls:*",
-        "-e",
-        "sched:*",
-        "--instance",
-        "lastwords_test",
-        "-o",
-        &receiver.address,
-    ]);
+    command.args(words("record -e syscalls:* -e sched:* --instance lastwords_test -o"));
+    command.arg(&receiver.address);
     let begun = Instant::now();
     let child =
         command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");

@@ -211,14 +211,8 @@ fn the_copies_of_all_users_have_a_quota() {
         exec \"$0\" core-helper pipe \"$1\" 6 1 /bin/true";
     let run = |script: &str| {
         let mut command = Command::new("unshare");
-        command.args([
-            "-m",
-            "sh",
-            "-c",
-            script,
-            env!("CARGO_BIN_EXE_lastwords"),
-            &dying.pid().to_string(),
-        ]);
+        command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_lastwords")]);
+        command.arg(dying.pid().to_string());
         help_by(command.env("LASTWORDS_DIR", place.sessions()).current_dir(place.path())).err
     };
     run(script).has("not copied: all users together have 128 copies");

@@ -69,17 +69,9 @@ fn a_stream_file_that_is_cut_off_is_a_loss_of_its_trace() {
     ran.has_status(3).prints_lines(4).does_not_say("nothing lost");
     ran.says("ctf/chan_1: packet at offset");
     for (verb, format) in [("convert", "json"), ("recover", "ctf"), ("convert", "perfetto")] {
+        let output = format!("{verb}-{format}");
         place
-            .run(&[
-                verb,
-                "ctf",
-                "--to",
-                format,
-                "-o",
-                &format!("{verb}-{format}"),
-                "--json",
-                "--strict",
-            ])
+            .run(&[verb, "ctf", "--to", format, "-o", &output, "--json", "--strict"])
             .has_status(3)
             .prints("\"losses\": true");
     }

@@ -1,7 +1,7 @@
 //! Tests of the paths of outputs, and of requests that are refused before any work is done.
 
 use crate::recovery::{assert_whole, killed};
-use crate::support::{Place, entries, event_lines, ran, small, trace_dat};
+use crate::support::{Place, entries, event_lines, ran, small, trace_dat, words};
 use lastwords_testkit::text::Text as _;
 use std::process::Stdio;
 
@@ -131,16 +131,7 @@ fn a_selection_that_leaves_nothing_is_told() {
 fn a_line_of_several_names_all_and_streams_are_those_of_every_format() {
     let place = killed();
     small(&place, "small-0001020304050607", 0);
-    let report = place.json(&[
-        "convert",
-        "app",
-        "small-0001020304050607/",
-        "--to",
-        "json",
-        "-o",
-        "x",
-        "--json",
-    ]);
+    let report = place.json(&words("convert app small-0001020304050607/ --to json -o x --json"));
     let line = &report["sessions"][0];
     assert_eq!((&line["session"], &line["merged"][0]["session"]), (&"app".into(), &"small".into()));
     assert_eq!(line["merged"].as_array().unwrap().len(), 1);

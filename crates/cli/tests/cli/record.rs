@@ -5,7 +5,7 @@
 //! system has it.
 
 use crate::child::{TASK, task};
-use crate::support::{Place, Ran, entries, ran, tool, wait_until};
+use crate::support::{Place, Ran, entries, ran, tool, wait_until, words};
 use lastwords::{Session, event};
 use lastwords_testkit::trace_cmd::{self, Tracing};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -181,16 +181,8 @@ pub(crate) fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
 #[test]
 fn events_are_those_of_trace_cmd() {
     let Some(place) = tracing() else { return };
-    let rules = [
-        "-e",
-        "syscalls:*",
-        "-e",
-        "sched:sched_switch",
-        "-f",
-        "prev_pid != 1",
-        "-e",
-        "sched:sched_process_ex*",
-    ];
+    let switches = ["-f", "prev_pid != 1", "-e", "sched:sched_process_ex*"];
+    let rules = [&words("-e syscalls:* -e sched:sched_switch")[..], &switches].concat();
     for how in [&["--size", "8M"][..], &["--stream"]] {
         let (ours, theirs, pid) = (place.at("ours.dat"), place.at("theirs.dat"), place.at("pid"));
         let script =
@@ -199,11 +191,11 @@ fn events_are_those_of_trace_cmd() {
         let instance = Path::new(TRACEFS).join("instances/lastwords_peer");
         let [program, words @ ..] = trace_cmd::words(Tracing::Instance(&instance));
         let mut command = Command::new(program);
-        command.args(words).args(["record", "-q", "-B", "lastwords_peer"]).args(rules);
+        command.args(words).args(["record", "-q", "-B", "lastwords_peer"]).args(&rules);
         // Where much runs beside, its readers come late: what they read last must not be overwritten.
         command.args(["-b", "65536", "-C", "mono", "-o"]).arg(&theirs);
         command.arg(env!("CARGO_BIN_EXE_lastwords"));
-        command.arg("record").args(rules).args(how).arg("-o").arg(&ours);
+        command.arg("record").args(&rules).args(how).arg("-o").arg(&ours);
         command.args(["--", "sh", "-c", &script]);
         command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
         let both =
@@ -498,15 +490,7 @@ fn applications_and_the_kernel_stand_in_one_timeline() {
     let this = std::env::current_exe().unwrap();
     let mut command = place.command();
     command
-        .args([
-            "record",
-            "-e",
-            "syscalls:sys_enter_kill",
-            "-e",
-            "syscalls:sys_exit_kill",
-            "--user",
-            "--",
-        ])
+        .args(words("record -e syscalls:sys_enter_kill -e syscalls:sys_exit_kill --user --"))
         .arg(this);
     command.args(["--exact", "record::child_takes_turns_with_the_kernel"]).env(TASK, "");
     let recorded = ran(command.output().unwrap());

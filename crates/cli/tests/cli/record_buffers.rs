@@ -13,28 +13,10 @@ const ONE: &str = "lastwords_one";
 const TWO: &str = "lastwords_two";
 
 /// Events of three instances: each has some that the others do not have.
-const RULES: &[&str] = &[
-    "--force",
-    "--instance",
-    "lastwords_test",
-    "-e",
-    "sched:sched_process_exit",
-    "-B",
-    ONE,
-    "-e",
-    "syscalls:sys_enter_kill",
-    "-f",
-    KILLED,
-    "--size",
-    "4M",
-    "-B",
-    TWO,
-    "-C",
-    "boot",
-    "-e",
-    "sched:sched_process_exec",
-    "-O",
-    "sym-addr",
+const RULES: [&[&str]; 3] = [
+    &["--force", "--instance", "lastwords_test", "-e", "sched:sched_process_exit"],
+    &["-B", ONE, "-e", "syscalls:sys_enter_kill", "-f", KILLED, "--size", "4M"],
+    &["-B", TWO, "-C", "boot", "-e", "sched:sched_process_exec", "-O", "sym-addr"],
 ];
 
 /// The events that trace-cmd shows of a file, how often each, by instance.
@@ -54,7 +36,7 @@ fn by_instance(place: &Place, file: &str) -> BTreeMap<(String, String), usize> {
 fn several_instances_are_in_one_file() {
     let Some(place) = tracing() else { return };
     for how in [&[][..], &["--stream"]] {
-        let done = record(&place, &[how, RULES, &["--", "bash", "-c", KILLS]].concat());
+        let done = record(&place, &[how, &RULES.concat(), &["--", "bash", "-c", KILLS]].concat());
         done.has_status(0).says("nothing lost");
         let found = by_instance(&place, "trace.dat");
         let key = |instance: &str, event: &str| (instance.to_owned(), event.to_owned());
@@ -94,7 +76,7 @@ fn several_instances_are_left_as_they_were() {
     let ended = || -> Vec<String> {
         let mut done = Vec::new();
         for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
-            let mut recorder = start(&place, RULES);
+            let mut recorder = start(&place, &RULES.concat());
             wait_for_instance(TWO);
             wait_for_instance("lastwords_test");
             let one = wait_for_instance(ONE);
@@ -125,7 +107,9 @@ fn several_instances_are_left_as_they_were() {
             ),
             (&["-B", "lastwords_test"], "it is named twice"),
         ] {
-            record(&place, &[RULES, more, &["--", "true"]].concat()).has_status(1).says(why);
+            record(&place, &[&RULES.concat(), more, &["--", "true"]].concat())
+                .has_status(1)
+                .says(why);
             place.has_only_its_file(why);
             done.push(format!("{}", settings() == settings_before));
         }

@@ -6,7 +6,7 @@
 
 use crate::child::Running;
 use crate::record::{self, KILLED, KILLS, by_trace_cmd, kills, names, told, wait_for_instance};
-use crate::support::{Place, assert_members, ran, tool, wait_until};
+use crate::support::{Place, assert_members, ran, tool, wait_until, words};
 use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -146,16 +146,8 @@ fn three_recorders_send_at_once() {
             let filter = format!("pid >= {begin} && pid < {end}");
             let script = KILLS.replace("1000000", &begin.to_string());
             let mut command = place.command();
-            command.args([
-                "record",
-                "-e",
-                "syscalls:sys_enter_kill",
-                "-f",
-                &filter,
-                "-o",
-                &receiver.address,
-                "--strict",
-            ]);
+            command.args(words("record --strict -e syscalls:sys_enter_kill -f")).arg(&filter);
+            command.args(["-o", &receiver.address]);
             command.args(["--", "bash", "-c", &script]);
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().expect("it starts")

@@ -209,6 +209,11 @@ pub(crate) fn cut_streams(session: &Path) {
     }
 }
 
+/// The arguments in a line.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
 /// Returns the status and the output of a finished command.
 pub(crate) fn ran(output: Output) -> Ran {
     Ran {

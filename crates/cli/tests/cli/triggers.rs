@@ -2,7 +2,7 @@
 //! errors, and each leaves the moments before it.
 
 use crate::child::{Running, run, task, wait_for};
-use crate::support::{Place, entries, json_events, wait_for_some, wait_until};
+use crate::support::{Place, entries, json_events, wait_for_some, wait_until, words};
 use lastwords::{Session, event};
 use lastwords_testkit::text::Text as _;
 use std::time::Duration;
@@ -52,18 +52,8 @@ pub(crate) fn wait_for_session(place: &Place, name: &str) {
 
 /// Returns the requests in a session, in order.
 pub(crate) fn requests(place: &Place, input: &str) -> Vec<u64> {
-    let text = place.ok(&[
-        "convert",
-        input,
-        "--to",
-        "json",
-        "-o",
-        "-",
-        "--event",
-        "shop:request",
-        "--channel",
-        "main",
-    ]);
+    let text = place
+        .ok(&words(&format!("convert {input} --to json -o - --event shop:request --channel main")));
     json_events(&text).iter().filter_map(|event| event["fields"]["request"].as_u64()).collect()
 }
 
@@ -93,14 +83,9 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     assert!(two.contains(&second) || one.contains(&second), "{second} in {two:?}");
     let all = [one, two, three, requests(&place, "shop")].concat();
     assert!(all.iter().copied().eq(0..all.len() as u64), "no request is missing: {all:?}");
-    let told = place.ok(&[
-        "report",
-        "shop.snapshot-1",
-        "shop.snapshot-2",
-        "shop.snapshot-3",
-        "--event",
-        "lastwords:trigger",
-    ]);
+    let told = place.ok(&words(
+        "report shop.snapshot-1 shop.snapshot-2 shop.snapshot-3 --event lastwords:trigger",
+    ));
     assert!(told.contains("name = \"shop:failed\"") || told.contains("shop:failed"), "{told}");
     told.has("by hand");
     place.run(&["report", "shop.snapshot-1", "--strict"]).has_status(0);

@@ -294,13 +294,8 @@ fn the_sender_of_a_session_neither_reads_nor_writes_its_events() {
     let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,sendto,sendmsg,recvfrom";
     let mut strace = Command::new("strace");
     strace.args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"]).arg(place.at("from"));
-    strace.arg(env!("CARGO_BIN_EXE_lastwords")).args([
-        "record",
-        "-o",
-        &receiver.address,
-        "--user",
-        "--",
-    ]);
+    strace.args([env!("CARGO_BIN_EXE_lastwords"), "record", "-o", &receiver.address]);
+    strace.args(["--user", "--"]);
     strace.args(application_command(&place, "rseq", "paced"));
     strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).stdout(Stdio::null());
     ran(strace.stderr(Stdio::piped()).output().expect("strace is needed: cargo xtask setup"))

@@ -71,16 +71,8 @@ fn perfetto_has_the_spans_that_were_open() {
             assert_eq!(processor::endless_slices(program, &file).unwrap(), names, "round {round}");
         }
         let only = format!("only-{file}");
-        place.run(&[
-            "recover",
-            &format!("./s{round}"),
-            "--to",
-            "perfetto",
-            "-e",
-            "span:new shop::inner",
-            "-o",
-            &only,
-        ]);
+        let (from, inner) = (format!("./s{round}"), "span:new shop::inner");
+        place.run(&["recover", &from, "--to", "perfetto", "-e", inner, "-o", &only]);
         let begins = perfetto::begins(&std::fs::read(place.at(&only)).unwrap_or_default());
         let wanted = session.spans.iter().filter(|span| span.text[1] == "inner").count();
         assert_eq!(
