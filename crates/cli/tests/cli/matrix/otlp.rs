@@ -2,6 +2,7 @@
 
 use super::event::{Event, Value, compare, named};
 use super::json;
+use super::kernel::{Found, Printed, name_of, with_buf};
 use crate::otlp::{Decoded, decode, number};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
@@ -133,40 +134,25 @@ fn number_equal_names(fields: &mut [(String, Value)]) {
     }
 }
 
-/// An event of a kernel.
-pub(super) struct OfKernel {
-    pub(super) instance: String,
-    pub(super) comm: String,
-    pub(super) pid: i128,
-    pub(super) cpu: u32,
-    pub(super) ns: i128,
-    /// The time is since the epoch.
-    pub(super) is_dated: bool,
-    pub(super) name: String,
-    pub(super) fields: Vec<(String, Value)>,
-    /// The text that the kernel prints of it.
-    pub(super) text: String,
-}
-
-/// The events of a kernel in files.
-pub(super) fn of_kernel(files: &[PathBuf]) -> Option<Vec<OfKernel>> {
+/// The events of a kernel in files, with the text that the kernel prints of each; and whether its
+/// time is since the epoch.
+pub(super) fn of_kernel(files: &[PathBuf]) -> Option<Vec<(Found, bool)>> {
     let (found, _) = read(files);
     let event = |one: &Decoded| {
         let instance = one.resource("lastwords.trace")?.as_str()?;
         let comm = one.attribute("thread.name").map_or(Some("<...>"), Json::as_str)?;
         // Fields come first.
         let fields = attributes(one).into_iter().take_while(|(name, _)| name != "thread.id");
-        Some(OfKernel {
+        let event = Printed {
             instance: if instance == "ftrace" { String::new() } else { instance.to_owned() },
             comm: comm.to_owned(),
             pid: number(one.attribute("thread.id")?)?,
             cpu: cpu(one)?,
             ns: time(one),
-            is_dated: one.number("time") > 0,
-            name: one.text("name").to_owned(),
-            fields: fields.collect(),
-            text: one.text("body").to_owned(),
-        })
+            name: name_of(one.text("name")),
+            rest: one.text("body").to_owned(),
+        };
+        Some((Found { event, fields: with_buf(fields.collect()) }, one.number("time") > 0))
     };
     found.iter().filter(|one| is_kernel(one)).map(event).collect()
 }

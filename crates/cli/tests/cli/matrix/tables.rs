@@ -1,7 +1,7 @@
 //! The table of events, as the crates `parquet` and `arrow-ipc` read it back, against the truth.
 
 use super::event::{Event, Value, compare};
-use super::kernel::{self, Row as KernelRow};
+use super::kernel::{self, Found, Printed, name_of, with_buf};
 use super::sources::{Source, Truth, sources};
 use crate::lttng::files;
 use crate::support::Place;
@@ -156,16 +156,17 @@ fn event(row: &Row) -> Event {
     }
 }
 
-fn of_kernel(row: Row) -> KernelRow {
-    KernelRow {
-        instance: row.trace.clone(),
+fn of_kernel(row: Row) -> Found {
+    let event = Printed {
+        instance: row.trace,
         comm: row.comm.unwrap_or_else(|| "<...>".to_owned()),
         pid: row.tid.unwrap_or(-1).into(),
         cpu: row.cpu.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(u32::MAX),
         ns: row.ts.into(),
-        name: row.name,
-        fields: row.fields,
-    }
+        name: name_of(&row.name),
+        rest: String::new(),
+    };
+    Found { event, fields: with_buf(row.fields) }
 }
 
 fn judge(source: &Source, all: Vec<Row>) -> Result<(), String> {

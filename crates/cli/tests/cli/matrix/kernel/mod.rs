@@ -18,7 +18,7 @@ const PRINT: u64 = 3;
 const GENERIC: u64 = 327;
 
 /// An event as trace-cmd prints it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Printed {
     /// Empty for the top level.
     pub(super) instance: String,
@@ -32,10 +32,10 @@ pub(super) struct Printed {
 }
 
 /// An event as another reader found it.
-struct Found {
+pub(super) struct Found {
     /// Without what is behind the name.
-    event: Printed,
-    fields: Vec<(String, Value)>,
+    pub(super) event: Printed,
+    pub(super) fields: Vec<(String, Value)>,
 }
 
 /// A kernel's trace.
@@ -202,32 +202,17 @@ pub(super) fn judge_events(
     same_raw(kernel, raw, found)
 }
 
-/// A row of the table of events.
-#[derive(Debug)]
-pub(super) struct Row {
-    pub(super) instance: String,
-    pub(super) comm: String,
-    pub(super) pid: i128,
-    pub(super) cpu: u32,
-    pub(super) ns: i128,
-    pub(super) name: String,
-    pub(super) fields: Vec<(String, Value)>,
-}
-
 /// Judges the rows of all instances, or of the top level.
-pub(super) fn judge_rows(kernel: &Kernel, rows: Vec<Row>) -> Result<(), String> {
+pub(super) fn judge_rows(kernel: &Kernel, mut rows: Vec<Found>) -> Result<(), String> {
     let raw = chosen(kernel, &["-R"], "convert", "json")?;
-    let since = begun(rows.iter().map(|row| row.ns), &raw);
-    let found = rows.into_iter().map(|row| {
-        let is_top = row.instance == "top" || kernel.is_top_alone;
-        let instance = if is_top { String::new() } else { row.instance };
-        let (name, rest, ns) = (name_of(&row.name), String::new(), row.ns - since);
-        let Row { comm, pid, cpu, fields, .. } = row;
-        let event = Printed { instance, comm, pid, cpu, ns, name, rest };
-        Found { event, fields: with_buf(fields) }
-    });
-    let found = found.collect();
-    same_raw(kernel, raw, found)
+    let since = begun(rows.iter().map(|row| row.event.ns), &raw);
+    for Found { event, .. } in &mut rows {
+        if event.instance == "top" || kernel.is_top_alone {
+            event.instance.clear();
+        }
+        event.ns -= since;
+    }
+    same_raw(kernel, raw, rows)
 }
 
 /// Returns by how much dates differ from readings of the clock: all by the same.
@@ -288,17 +273,17 @@ fn judge_otlp(
     outputs: &[PathBuf],
 ) -> Result<&'static str, String> {
     let all = otlp::of_kernel(outputs).ok_or("OTLP lacks an attribute")?;
-    let is_dated = all.first().is_some_and(|event| event.is_dated);
-    let since = if is_dated { begun(all.iter().map(|event| event.ns), &raw) } else { 0 };
+    let is_dated = all.first().is_some_and(|(_, is_dated)| *is_dated);
+    let since = if is_dated { begun(all.iter().map(|(one, _)| one.event.ns), &raw) } else { 0 };
     let (mut found, mut texts) = (Vec::new(), Vec::new());
-    for otlp::OfKernel { instance, comm, pid, cpu, ns, is_dated: of, name, fields, text } in all {
+    for (mut one, of) in all {
         if of != is_dated {
             return Err("some events of a kernel have dates, others have none".into());
         }
-        let (name, rest) = (name_of(&name), String::new());
-        let event = Printed { instance, comm, pid, cpu, ns: ns - since, name, rest };
-        texts.push(with_text(&event, &text));
-        found.push(Found { event, fields: with_buf(fields) });
+        one.event.ns -= since;
+        let text = std::mem::take(&mut one.event.rest);
+        texts.push(with_text(&one.event, &text));
+        found.push(one);
     }
     judge_both(kernel, (raw, found), (text, texts))?;
     Ok(OPENTELEMETRY)
@@ -393,12 +378,12 @@ fn without_instance(event: Printed) -> Printed {
 }
 
 /// `system:name` without the system, which trace-cmd does not print.
-fn name_of(event: &str) -> String {
+pub(super) fn name_of(event: &str) -> String {
     event.rsplit(':').next().unwrap_or_default().to_owned()
 }
 
 /// CTF and JSON have the message of `print` as the kernel prints it, under a name of its own.
-fn with_buf(fields: Vec<(String, Value)>) -> Vec<(String, Value)> {
+pub(super) fn with_buf(fields: Vec<(String, Value)>) -> Vec<(String, Value)> {
     let renamed = |(name, value)| (if name == "msg" { "buf".to_owned() } else { name }, value);
     fields.into_iter().map(renamed).collect()
 }
@@ -411,10 +396,9 @@ fn of_ctf(event: Event) -> Found {
     else {
         panic!("an event without its task: {event:?}");
     };
-    let (instance, name, rest) = (String::new(), name_of(&event.name), String::new());
-    let cpu = event.cpu.expect("a CPU");
-    let fields = with_buf(event.fields);
-    Found { event: Printed { instance, comm, pid, cpu, ns: event.ns, name, rest }, fields }
+    let (cpu, name) = (event.cpu.expect("a CPU"), name_of(&event.name));
+    let own = Printed { comm, pid, cpu, ns: event.ns, name, ..Printed::default() };
+    Found { event: own, fields: with_buf(event.fields) }
 }
 
 /// The event, and what the kernel prints behind its time. `traces`: what the first line says of the
@@ -477,8 +461,7 @@ fn of_perfetto(file: &[u8]) -> Vec<Found> {
                 (None, Some(generic)) => generic_fields(&fields(generic.bytes())),
                 (None, None) => panic!("an event of another kind: {event:?}"),
             };
-            let (comm, instance, rest) = (String::new(), String::new(), String::new());
-            let event = Printed { instance, comm, pid: number(2), cpu, ns: number(1), name, rest };
+            let event = Printed { pid: number(2), cpu, ns: number(1), name, ..Printed::default() };
             events.push(Found { event, fields: values });
         }
     }

@@ -21,17 +21,9 @@ pub(super) fn kernel(program: &Path, file: &Path) -> Result<Vec<Found>, String> 
         };
         if *id != last {
             let number = |text: &str| text.parse::<i128>().map_err(|e| format!("{text}: {e}"));
-            let (instance, comm, rest) = (String::new(), String::new(), String::new());
             let cpu = number(cpu)?.try_into().unwrap_or(u32::MAX);
-            let event = Printed {
-                instance,
-                comm,
-                pid: number(tid)?,
-                cpu,
-                ns: number(ns)? - ahead,
-                name: name.clone(),
-                rest,
-            };
+            let (pid, ns, name) = (number(tid)?, number(ns)? - ahead, name.clone());
+            let event = Printed { pid, cpu, ns, name, ..Printed::default() };
             events.push(Found { event, fields: Vec::new() });
             last.clone_from(id);
         }
