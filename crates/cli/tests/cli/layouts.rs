@@ -1,11 +1,16 @@
 //! Persistent ring buffers of layouts that the program does not know: the types in a bundle tell
 //! where everything is.
 
-use crate::persistent::{Made, events, file};
-use crate::support::{Place, Ran, ran};
+use crate::persistent::{Made, events, file, report_with_saved};
+use crate::support::{Place, Ran};
 use lastwords_testkit::form::Form;
-use lastwords_testkit::layouts::Layout;
+use lastwords_testkit::layouts::{Layout, Structure};
 use lastwords_testkit::persistent::SIZE;
+
+/// A structure of a layout.
+fn structure<'a>(layout: &'a mut Layout, name: &str) -> &'a mut Structure {
+    layout.structures.iter_mut().find(|structure| structure.name == name).unwrap()
+}
 
 /// A layout that no kernel has.
 fn invented(form: Form, seed: u64) -> Layout {
@@ -80,11 +85,7 @@ fn without_the_right_types_it_is_said_what_to_give() {
     found.has_status(1).says("the region at 0x1000").says("--bundle FILE");
     // No types, those of another kernel, and types that lack what a layout needs.
     let (old, mut lacking) = (Layout::known(Form::PerCpu, 8, false), newer.clone());
-    let head = lacking
-        .structures
-        .iter_mut()
-        .find(|structure| structure.name == "ring_buffer_cpu_meta")
-        .unwrap();
+    let head = structure(&mut lacking, "ring_buffer_cpu_meta");
     head.members.retain(|member| member.name != "head_buffer");
     for types in [None, Some(&old), Some(&lacking)] {
         let place = Place::new();
@@ -121,24 +122,11 @@ fn a_bundle_of_another_layout_is_not_used() {
 fn a_saved_bundle_tells_the_layout_if_it_is_proven_to_be_right() {
     let (place, mut layout) = (Place::new(), Layout::known(Form::PerCpu, 8, false));
     // A member in front of the table.
-    let own = layout
-        .structures
-        .iter_mut()
-        .find(|structure| structure.name == "ring_buffer_meta")
-        .unwrap();
+    let own = structure(&mut layout, "ring_buffer_meta");
     own.members.iter_mut().find(|member| member.name == "buffers").unwrap().at += 8;
     own.size += 8;
     let mut made = write(&place, &layout, Some(&layout));
-    std::fs::create_dir_all(place.at("state/bundles")).unwrap();
-    let saved = |name: &str| {
-        std::fs::copy(place.at(name), place.at("state/bundles/saved.bundle")).unwrap();
-        let mut command = place.command();
-        ran(command
-            .env("LASTWORDS_STATE", place.at("state"))
-            .args(["report", "region"])
-            .output()
-            .unwrap())
-    };
+    let saved = |name: &str| report_with_saved(&place, name);
     let used = saved("bundle");
     assert_eq!(used.out, expected(Form::PerCpu), "{}", used.err);
     for (name, file) in &mut made.files {

@@ -2,7 +2,7 @@
 //! trace-cmd reads too.
 
 use crate::lttng::files;
-use crate::support::{Place, ran, trace_dat};
+use crate::support::{Place, Ran, ran, trace_dat};
 use lastwords_testkit::form::Form;
 use lastwords_testkit::layouts::Layout;
 use lastwords_testkit::persistent::{Boot, Cpu, Region, SIZE, region_of};
@@ -345,6 +345,15 @@ fn two_builds_are_refused_where_the_region_does_not_tell() {
     place.ok(&["report", "region", "--bundle", "one", "--bundle", "again"]);
 }
 
+/// Reports the region, of which the unit saved this bundle.
+pub(crate) fn report_with_saved(place: &Place, bundle: &str) -> Ran {
+    std::fs::create_dir_all(place.at("state/bundles")).unwrap();
+    std::fs::copy(place.at(bundle), place.at("state/bundles/saved.bundle")).unwrap();
+    let mut command = place.command();
+    command.env("LASTWORDS_STATE", place.at("state")).args(["report", "region"]);
+    ran(command.output().unwrap())
+}
+
 /// Without a source, a bundle that the unit saved is used if its addresses prove that it is of the
 /// same build.
 #[test]
@@ -353,16 +362,7 @@ fn a_saved_bundle_is_used_if_it_is_proven_to_be_right() {
         let place = Place::new();
         made(&place, form, 0);
         let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
-        std::fs::create_dir_all(place.at("state/bundles")).unwrap();
-        let saved = |name: &str| {
-            std::fs::copy(place.at(name), place.at("state/bundles/saved.bundle")).unwrap();
-            let mut command = place.command();
-            ran(command
-                .env("LASTWORDS_STATE", place.at("state"))
-                .args(["report", "region"])
-                .output()
-                .unwrap())
-        };
+        let saved = |name: &str| report_with_saved(&place, name);
         // In the newer form, only the addresses of modules prove it.
         repack(&place, "modules", "with-modules", &|_| {
             "loop 4096 0 - Live 0xffffffffc0000000\n".into()
