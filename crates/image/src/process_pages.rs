@@ -295,28 +295,11 @@ mod tests {
     use super::*;
     use crate::unwatched;
 
-    struct Memory(Vec<u8>, [Range; 1]);
-
-    impl Image for Memory {
-        fn name(&self) -> &str {
-            "memory"
-        }
-        fn ranges(&self) -> &[Range] {
-            &self.1
-        }
-        fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-            let from = address as usize;
-            let part = self.0.get(from..from + buf.len());
-            buf.copy_from_slice(part.ok_or(Hole { address, cause: HoleCause::Unmapped })?);
-            Ok(())
-        }
-    }
-
     /// 128 KiB of memory with the given words at the given addresses.
-    fn memory(words: &[(u64, u64)]) -> Memory {
-        let bytes = lastwords_testkit::put::words(words);
-        let len = bytes.len() as u64;
-        Memory(bytes, [Range { address: 0, len, name: "memory".into(), offset: 0, hole: None }])
+    fn memory(words: &[(u64, u64)]) -> Arc<dyn Image> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), lastwords_testkit::put::words(words)).unwrap();
+        crate::open(file.path(), &Budget::default(), &unwatched).unwrap().image
     }
 
     /// A sparse file of a terabyte in which two pages were written.
@@ -357,7 +340,7 @@ mod tests {
         ]);
         let budget = Budget::default();
         let tables = PageTables::find(
-            &image,
+            &*image,
             &HashSet::from([0x10000]),
             Whose::Process,
             &budget,
@@ -367,7 +350,6 @@ mod tests {
         let run = vec![Some(0x10000), Some(0x5000), Some(0x11000), None, Some(0x6000)];
         assert_eq!(tables.runs(0x10000, 5), std::slice::from_ref(&run));
         assert_eq!(tables.runs(0x5000, 1), Vec::<Vec<_>>::new());
-        let image: Arc<dyn Image> = Arc::new(image);
         let stitched = Stitched::new(&image, vec![run]);
         let mut bytes = [0u8; 16];
         assert!(stitched.read(Stitched::BASE + 0x1ff8, &mut bytes).is_ok());

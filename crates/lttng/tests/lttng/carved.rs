@@ -2,35 +2,16 @@
 //! where it ends.
 #![forbid(unsafe_code)]
 
+use crate::image;
 use lastwords_bytes::Budget;
-use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
+use lastwords_image::unwatched;
 use lastwords_lttng::{Domain, Proof, Session, carve};
 use lastwords_trace::evidence::Verdict;
-use std::sync::Arc;
 
 /// Where the kernel's map of all memory begins.
 const MAP: u64 = 0xffff_8880_0000_0000;
 /// Bytes of the packet that were written, header included.
 const WRITTEN: u64 = 5000;
-
-struct Memory(Vec<u8>, [Range; 1]);
-
-impl Image for Memory {
-    fn name(&self) -> &str {
-        "memory"
-    }
-    fn ranges(&self) -> &[Range] {
-        &self.1
-    }
-    fn is_virtual(&self) -> bool {
-        false
-    }
-    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let part = self.0.get(address as usize..address as usize + buf.len());
-        buf.copy_from_slice(part.ok_or(Hole { address, cause: HoleCause::Unmapped })?);
-        Ok(())
-    }
-}
 
 /// The packet number 5 of a ring of two sub-buffers of 8 KiB: its pages are the fourth and the
 /// sixth. `counters`: rows of those that are in memory, of this ring and of others.
@@ -50,10 +31,8 @@ fn carved(counters: &[[(u64, u64); 2]]) -> Session {
             put(0x3000 + 0x100 * n + 8 * at, &word.to_le_bytes());
         }
     }
-    let range =
-        Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };
-    let image: Arc<dyn Image> = Arc::new(Memory(bytes, [range]));
-    let mut sessions = carve(&image, &Budget::default(), &unwatched).expect("within the budget");
+    let mut sessions =
+        carve(&image(&bytes), &Budget::default(), &unwatched).expect("within the budget");
     assert_eq!(sessions.len(), 1);
     sessions.remove(0)
 }

@@ -3,12 +3,12 @@
 //! leaves the undamaged packets as they were.
 #![forbid(unsafe_code)]
 
+use crate::image;
 use lastwords_bytes::{Budget, ByteOrder};
-use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
+use lastwords_image::unwatched;
 use lastwords_lttng::Session;
 use lastwords_lttng::user;
 use lastwords_trace::evidence::Verdict;
-use std::sync::Arc;
 
 /// Sub-buffers of the ring, their bytes, and where things are in the mapping.
 const COUNT: usize = 4;
@@ -110,47 +110,8 @@ impl Make {
     }
 }
 
-/// A mapping in memory; behind `held` bytes it is a hole.
-struct Memory(Vec<u8>, Vec<Range>);
-
-impl Memory {
-    fn image(bytes: Vec<u8>) -> Arc<dyn Image> {
-        let range =
-            Range { address: 0, len: bytes.len() as u64, name: "m".into(), offset: 0, hole: None };
-        Arc::new(Self(bytes, vec![range]))
-    }
-}
-
-impl Image for Memory {
-    fn name(&self) -> &str {
-        "m"
-    }
-
-    fn ranges(&self) -> &[Range] {
-        &self.1
-    }
-
-    fn is_virtual(&self) -> bool {
-        true
-    }
-
-    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let all = address.checked_add(buf.len() as u64).filter(|end| *end <= self.0.len() as u64);
-        if all.is_none() {
-            return Err(Hole {
-                address: address.max(self.0.len() as u64),
-                cause: HoleCause::Truncated,
-            });
-        }
-        buf.copy_from_slice(&self.0[address as usize..][..buf.len()]);
-        Ok(())
-    }
-}
-
 fn sessions(bytes: Vec<u8>) -> Vec<Session> {
-    user::image(&Memory::image(bytes), &Budget::default(), &unwatched)
-        .expect("within the budget")
-        .sessions
+    user::image(&image(&bytes), &Budget::default(), &unwatched).expect("within the budget").sessions
 }
 
 /// Number and content of each packet.
@@ -292,7 +253,7 @@ fn metadata_that_begin_again_and_again_cost_no_more_than_their_size() {
     bytes.extend(whole.as_bytes());
     bytes.push(0);
     let begun = std::time::Instant::now();
-    let image = Memory::image(bytes);
+    let image = image(&bytes);
     let texts = user::texts(&image, &Budget::default()).expect("within the budget");
     assert!(texts.iter().map(|text| text.text.len()).sum::<usize>() < 4 << 20);
     assert_eq!(texts.last().map(|text| text.text.as_slice()), Some(whole.as_bytes()));
