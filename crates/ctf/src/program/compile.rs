@@ -75,6 +75,20 @@ pub(super) struct Compiler<'a> {
     within: Option<How>,
 }
 
+/// A field in its structure.
+#[derive(Clone, Copy)]
+struct Member<'f> {
+    name: &'f str,
+    /// Number of shown fields before it.
+    position: usize,
+    shown: bool,
+}
+
+impl Member<'_> {
+    /// A field that is no member of a structure.
+    const NAMELESS: Self = Self { name: "", position: 0, shown: true };
+}
+
 impl<'a> Compiler<'a> {
     /// Compiles every field of `root`. `hides` chooses hidden fields of the event that it names.
     pub(super) fn visited(
@@ -125,15 +139,13 @@ impl<'a> Compiler<'a> {
     }
 
     fn root(&mut self, root: &Struct) -> Result<(), SchemaError> {
-        let node = self.node("", 0, true, || Shape::Struct)?;
+        let node = self.node(Member::NAMELESS, || Shape::Struct)?;
         self.structure(root, node)
     }
 
     fn node(
         &mut self,
-        name: &str,
-        position: usize,
-        shown: bool,
+        Member { name, position, shown }: Member<'_>,
         shape: impl FnOnce() -> Shape,
     ) -> Result<NodeId, SchemaError> {
         let id =
@@ -206,7 +218,7 @@ impl<'a> Compiler<'a> {
         for field in &of.fields {
             let shown = is_shown(&field.class);
             self.names.push(field.name.clone());
-            self.member(&field.class, &field.name, position, shown)?;
+            self.member(&field.class, Member { name: &field.name, position, shown })?;
             self.names.pop();
             position = position.saturating_add(usize::from(shown));
         }
@@ -217,66 +229,56 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn field(
-        &mut self,
-        class: &FieldClass,
-        name: &str,
-        position: usize,
-        shown: bool,
-    ) -> Result<(), SchemaError> {
+    fn field(&mut self, class: &FieldClass, member: Member<'_>) -> Result<(), SchemaError> {
         self.slots.budget().steps("fields", 1).map_err(|_| SchemaError::Budget)?;
         match class {
             FieldClass::Integer(integer) => {
-                let node = self.node(name, position, shown, || integer_shape(integer))?;
+                let node = self.node(member, || integer_shape(integer))?;
                 let kind = if integer.signed { Kind::Signed } else { Kind::Unsigned };
                 self.fixed(node, integer.bits, kind, &integer.roles)
             }
             FieldClass::Bool(bits) => {
-                let node = self.node(name, position, shown, || Shape::Bool)?;
+                let node = self.node(member, || Shape::Bool)?;
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::BitArray(bits) => {
-                let node = self
-                    .node(name, position, shown, || Shape::BitArray { flags: Labels::default() })?;
+                let node = self.node(member, || Shape::BitArray { flags: Labels::default() })?;
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::BitMap(bits, flags) => {
-                let node =
-                    self.node(name, position, shown, || Shape::BitArray { flags: flags.clone() })?;
+                let node = self.node(member, || Shape::BitArray { flags: flags.clone() })?;
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::Float(float) => {
-                let node = self.node(name, position, shown, || Shape::Float(float.bits.length))?;
+                let node = self.node(member, || Shape::Float(float.bits.length))?;
                 self.float(node, float.bits)
             }
             FieldClass::Variable(integer) => {
-                let node = self.node(name, position, shown, || integer_shape(integer))?;
+                let node = self.node(member, || integer_shape(integer))?;
                 self.align(8)?;
                 self.code.ops.push(Op::Variable { node, signed: integer.signed });
                 self.known = Known { modulus: 8, offset: 0 };
                 self.uses(0, &integer.roles)
             }
             FieldClass::Text(text) => {
-                let node = self.node(name, position, shown, || Shape::Text(text.encoding))?;
+                let node = self.node(member, || Shape::Text(text.encoding))?;
                 self.text(node, text)
             }
             FieldClass::Blob(blob) => {
-                let node = self.node(name, position, shown, || Shape::Blob)?;
+                let node = self.node(member, || Shape::Blob)?;
                 self.code.uuid = if blob.is_uuid { Some(node) } else { self.code.uuid };
                 self.run(node, &blob.length, false)
             }
             FieldClass::Struct(of) => {
-                let node = self.node(name, position, shown, || Shape::Struct)?;
+                let node = self.node(member, || Shape::Struct)?;
                 self.structure(of, node)
             }
             FieldClass::Array(array) => {
-                let node = self.node(name, position, shown, || Shape::Array)?;
+                let node = self.node(member, || Shape::Array)?;
                 self.code.uuid = if array.is_uuid { Some(node) } else { self.code.uuid };
                 self.array(node, array)
             }
-            FieldClass::Variant(_) | FieldClass::Optional(_) => {
-                self.choice(class, name, position, shown)
-            }
+            FieldClass::Variant(_) | FieldClass::Optional(_) => self.choice(class, member),
         }
     }
 
@@ -416,7 +418,7 @@ impl<'a> Compiler<'a> {
         };
         self.code.ops.push(Op::Loop { node, count, end: 0 });
         self.known = Known::NOTHING;
-        self.deeper(|this| this.field(&array.element, "", 0, true))?;
+        self.deeper(|this| this.field(&array.element, Member::NAMELESS))?;
         self.seal();
         let end = self.here();
         if let Some(Op::Loop { end: place, .. }) =
@@ -461,19 +463,13 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn choice(
-        &mut self,
-        class: &FieldClass,
-        name: &str,
-        position: usize,
-        shown: bool,
-    ) -> Result<(), SchemaError> {
+    fn choice(&mut self, class: &FieldClass, member: Member<'_>) -> Result<(), SchemaError> {
         let (selector, optional, shape) = match class {
             FieldClass::Variant(variant) => (&variant.selector, false, Shape::Variant),
             FieldClass::Optional(optional) => (&optional.selector, true, Shape::Optional),
             _ => return Ok(()),
         };
-        let node = self.node(name, position, shown, || shape)?;
+        let node = self.node(member, || shape)?;
         let target = self.slots.need(selector)?;
         let at = self.code.ops.len();
         let number = self.code.choices.len();
@@ -498,8 +494,8 @@ impl<'a> Compiler<'a> {
             let begin = self.here();
             let within = self.within.take();
             self.deeper(|this| match within.clone() {
-                Some(how) => this.hidden(class, "", 0, true, how),
-                None => this.field(class, "", 0, true),
+                Some(how) => this.hidden(class, Member::NAMELESS, how),
+                None => this.field(class, Member::NAMELESS),
             })?;
             self.within = within;
             self.seal();

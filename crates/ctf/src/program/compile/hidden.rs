@@ -3,7 +3,7 @@
 use super::super::fault::SchemaError;
 use super::super::hide::{Hidden, How};
 use super::super::op::Op;
-use super::Compiler;
+use super::{Compiler, Member};
 use lastwords_trace::class::{Encoding, FieldClass};
 use lastwords_trace::visit::Shape;
 
@@ -13,24 +13,23 @@ impl Compiler<'_> {
     pub(super) fn member(
         &mut self,
         class: &FieldClass,
-        name: &str,
-        position: usize,
-        shown: bool,
+        member: Member<'_>,
     ) -> Result<(), SchemaError> {
+        let name = member.name;
         // Members of one name in CTF 1.8 have an underscore in front.
         let plain = name.strip_prefix('_').unwrap_or(name);
         let how = self.hides.and_then(|(hides, event)| {
             hides.field(event, name).or_else(|| hides.field(event, plain))
         });
         match (class, how) {
-            (class, None) => self.field(class, name, position, shown),
+            (class, None) => self.field(class, member),
             (FieldClass::Optional(_), how) => {
                 self.within = how;
-                self.choice(class, name, position, shown)?;
+                self.choice(class, member)?;
                 self.within = None;
                 Ok(())
             }
-            (class, Some(how)) => self.hidden(class, name, position, shown, how),
+            (class, Some(how)) => self.hidden(class, member, how),
         }
     }
 
@@ -38,14 +37,12 @@ impl Compiler<'_> {
     pub(super) fn hidden(
         &mut self,
         class: &FieldClass,
-        name: &str,
-        position: usize,
-        shown: bool,
+        member: Member<'_>,
         how: How,
     ) -> Result<(), SchemaError> {
-        let node = self.node(name, position, shown, || Shape::Text(Encoding::Utf8))?;
+        let node = self.node(member, || Shape::Text(Encoding::Utf8))?;
         let (outer, hides) = (std::mem::take(&mut self.code), self.hides.take());
-        let done = self.field(class, name, position, shown);
+        let done = self.field(class, member);
         let code = std::mem::replace(&mut self.code, outer);
         self.hides = hides;
         done?;
