@@ -32,7 +32,7 @@ const PANIC: &str = "crash:panic";
 const HAVE_ADDRESS: [&str; 4] = ["SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"];
 
 /// One recorded panic or signal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Crash {
     /// `crash:signal` or `crash:panic`.
     pub event: String,
@@ -100,11 +100,8 @@ impl Crash {
             time_ns: at.to_string(),
             fields: fields.iter().map(own).collect(),
             later_events,
-            is_cause_of_death: false,
-            backtrace: Vec::new(),
             nanoseconds: at,
-            pid: None,
-            others_went_on: false,
+            ..Self::default()
         }
     }
 
@@ -286,13 +283,8 @@ fn cause(event: &mut EventRef<'_, '_>, fields: Vec<Field>, modules: &[Module]) -
     let mut cause = Crash {
         event: event.kind().whole_name(),
         time_ns: nanoseconds.to_string(),
-        fields: Vec::new(),
-        later_events: 0,
-        is_cause_of_death: false,
-        backtrace: Vec::new(),
         nanoseconds,
-        pid: None,
-        others_went_on: false,
+        ..Crash::default()
     };
     for Field { name, is_hexadecimal, value } in event.all_contexts().into_iter().chain(fields) {
         if name == "pid" || name == "vpid" {

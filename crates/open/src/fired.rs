@@ -19,7 +19,7 @@ pub const SNAPSHOT_TRACE: &str = "trace.dat";
 const SCHEMA: &str = "lastwords.kernel-snapshot.v1";
 
 /// A snapshot: why and when it was taken, and which of its events are around that moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fired {
     schema: String,
     /// The number of the snapshot in its recording, from 1.
@@ -49,18 +49,7 @@ impl Fired {
     /// Makes an account with a moment, of all that the rings had.
     #[must_use]
     pub fn new(number: u32, events: Vec<String>, at: u64) -> Self {
-        let schema = SCHEMA.to_owned();
-        Self {
-            schema,
-            number,
-            events,
-            at,
-            begin: None,
-            since: None,
-            end: None,
-            unset: 0,
-            limited: 0,
-        }
+        Self { schema: SCHEMA.to_owned(), number, events, at, ..Self::default() }
     }
 
     /// Reads the account in the folder of a snapshot; none if it is the folder of no snapshot.

@@ -318,9 +318,7 @@ impl Ring for Made {
                 missed: None,
                 verdict: Verdict::Committed,
             },
-            _ => {
-                SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing }
-            }
+            _ => SubBufferInfo::MISSING,
         }
     }
 
@@ -333,6 +331,7 @@ impl Ring for Made {
 mod tests {
     use super::*;
     use crate::dat::{WriteOptions, write};
+    use lastwords_testkit::random::Random;
     use std::process::Command;
 
     /// What trace-cmd prints of the events, a line for each.
@@ -362,12 +361,8 @@ mod tests {
     /// event has, texts of all lengths, so that sub-buffers end everywhere.
     #[test]
     fn trace_cmd_finds_what_was_given() {
-        let mut state = 7_u64;
-        let mut random = |end: u64| {
-            state =
-                state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(0x1405_7b7e_f767_814f);
-            (state >> 33) % end
-        };
+        let mut random = Random(7);
+        let mut random = |end: u64| random.below(end);
         let mut maker = Maker::new().expect("a temporary file");
         let fields = |all: &[(&str, Kind)]| -> Vec<(String, Kind)> {
             all.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect()

@@ -138,10 +138,8 @@ impl Ring for MemoryRing {
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         bytes.clear();
         bytes.resize(self.shape.size, 0);
-        let nothing =
-            SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
         let Some(place) = self.found.get(cpu).and_then(|c| c.places.get(index)) else {
-            return nothing;
+            return SubBufferInfo::MISSING;
         };
         let read = match (place.at, &self.physical) {
             (Where::Virtual(address), _) => self.kernel.memory.read(address, bytes).is_ok(),
@@ -156,7 +154,7 @@ impl Ring for MemoryRing {
                 missed: header.missed,
                 verdict: place.verdict,
             },
-            _ => nothing,
+            _ => SubBufferInfo::MISSING,
         }
     }
 
