@@ -41,7 +41,7 @@ pub fn core(order: Order, segments: &[Segment]) -> Vec<u8> {
     o.put16(&mut f, 52, 64);
     o.put16(&mut f, 54, 56);
     o.put16(&mut f, 56, u16::try_from(segments.len() + 1).unwrap_or(u16::MAX));
-    let note = note(o);
+    let note = unknown_note(o);
     let note_at = EHDR + PHDR * (segments.len() + 1);
     f.extend(program_header(o, PT_NOTE, note_at as u64, 0, note.len() as u64, 0));
     let mut at = (note_at + note.len()).next_multiple_of(4096);
@@ -78,7 +78,7 @@ fn program_header(
     p
 }
 
-fn note(o: Order) -> Vec<u8> {
+fn unknown_note(o: Order) -> Vec<u8> {
     let mut n = Vec::new();
     n.extend(o.u32(8));
     n.extend(o.u32(4));
@@ -86,6 +86,18 @@ fn note(o: Order) -> Vec<u8> {
     n.extend(b"TESTKIT\0");
     n.extend(o.u32(42));
     n
+}
+
+/// Returns a note of a little-endian ELF file.
+pub fn note(name: &str, kind: u32, body: &[u8]) -> Vec<u8> {
+    let sizes = [name.len() as u32 + 1, body.len() as u32, kind];
+    let mut bytes: Vec<u8> = sizes.iter().flat_map(|n| n.to_le_bytes()).collect();
+    bytes.extend(name.as_bytes());
+    bytes.push(0);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(body);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }
 
 /// Writes a zstd frame of raw blocks, and of run-length blocks where all bytes are equal.

@@ -3,7 +3,7 @@
 
 use lastwords_bytes::{Budget, ErrorKind, Limits};
 use lastwords_image::{Hole, HoleCause, ImageKind, Opened, open, unwatched};
-use lastwords_testkit::elf::{self, Segment};
+use lastwords_testkit::elf::{self, Segment, note};
 use lastwords_testkit::put::Order;
 
 fn opened(bytes: &[u8]) -> Opened {
@@ -186,16 +186,6 @@ fn what_a_zstd_file_may_become_is_bounded() {
     }
 }
 
-/// One note: name, type, body.
-fn note(out: &mut Vec<u8>, kind: u32, body: &[u8]) {
-    out.extend(5u32.to_le_bytes());
-    out.extend((body.len() as u32).to_le_bytes());
-    out.extend(kind.to_le_bytes());
-    out.extend(b"CORE\0\0\0\0");
-    out.extend(body);
-    out.resize(out.len().next_multiple_of(4), 0);
-}
-
 /// A core of no memory, with these notes in place of the testkit's one.
 fn with_notes(notes: &[u8]) -> Vec<u8> {
     let mut core = elf::core(Order::Little, &[]);
@@ -213,20 +203,20 @@ fn notes_tell_who_died_of_what() {
     let mut status = vec![0u8; 336];
     status[12] = 11;
     status[32..36].copy_from_slice(&4243i32.to_le_bytes());
-    note(&mut notes, 1, &status);
+    notes.extend(note("CORE", 1, &status));
     let mut process = vec![0u8; 136];
     process[16..20].copy_from_slice(&1000u32.to_le_bytes());
     process[24..28].copy_from_slice(&4242i32.to_le_bytes());
     process[40..44].copy_from_slice(b"prog");
     process[56..66].copy_from_slice(b"prog --arg");
-    note(&mut notes, 3, &process);
+    notes.extend(note("CORE", 3, &process));
     let mut signal = vec![0u8; 128];
     (signal[0], signal[8], signal[16]) = (11, 1, 0x34);
-    note(&mut notes, 0x5349_4749, &signal);
+    notes.extend(note("CORE", 0x5349_4749, &signal));
     let mut files: Vec<u8> =
         [1u64, 4096, 0x1000, 0x3000, 2].iter().flat_map(|w| w.to_le_bytes()).collect();
     files.extend(b"/usr/bin/prog\0");
-    note(&mut notes, 0x4649_4c45, &files);
+    notes.extend(note("CORE", 0x4649_4c45, &files));
     let core = opened(&with_notes(&notes)).core.expect("a core");
     assert_eq!(
         (core.pid, core.uid, core.threads.as_slice()),
@@ -245,7 +235,7 @@ fn notes_tell_who_died_of_what() {
 fn hostile_notes_are_told_of() {
     let mut notes = Vec::new();
     let files: Vec<u8> = [u64::MAX, 4096].iter().flat_map(|w| w.to_le_bytes()).collect();
-    note(&mut notes, 0x4649_4c45, &files);
+    notes.extend(note("CORE", 0x4649_4c45, &files));
     notes.extend([0xff; 12]);
     let core = opened(&with_notes(&notes));
     assert_eq!(core.notes.len(), 2, "{:?}", core.notes);

@@ -1,12 +1,13 @@
 //! Dumps of physical memory, of every container: read whole, cut and damaged.
 #![forbid(unsafe_code)]
 
-use crate::dumps::{Kdump, Load, Page, content, elf, flattened, lime, load, note};
+use crate::dumps::{Kdump, Load, Page, content, elf, flattened, lime, load};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::{
     Format, Machine, Physical, RawRange, open_physical, open_raw, open_split,
 };
 use lastwords_image::{HoleCause, unwatched};
+use lastwords_testkit::elf::note;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::Write;

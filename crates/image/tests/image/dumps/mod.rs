@@ -172,19 +172,6 @@ impl Kdump {
     }
 }
 
-/// An ELF note.
-pub(crate) fn note(name: &str, kind: u32, body: &[u8]) -> Vec<u8> {
-    let mut bytes = (name.len() as u32 + 1).to_le_bytes().to_vec();
-    bytes.extend((body.len() as u32).to_le_bytes());
-    bytes.extend(kind.to_le_bytes());
-    bytes.extend(name.as_bytes());
-    bytes.push(0);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes.extend(body);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
 /// A load of an ELF vmcore.
 #[derive(Debug, Clone)]
 pub(crate) struct Load {

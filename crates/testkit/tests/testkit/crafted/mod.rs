@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use lastwords_testkit::elf::note;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 
@@ -190,19 +191,6 @@ fn packet(rng: &mut Rng, bytes: &mut Vec<u8>) {
         [rng.below(1000) as u64, rng.pick(&[0, 2000]), size, size, rng.below(1000) as u64, 0];
     numbers.iter().for_each(|n| bytes.extend(n.to_le_bytes()));
     bytes.extend((rng.below(3) as u32).to_le_bytes());
-}
-
-fn note(name: &str, kind: u32, body: &[u8]) -> Vec<u8> {
-    let mut bytes = [name.len() as u32 + 1, body.len() as u32, kind]
-        .iter()
-        .flat_map(|n| n.to_le_bytes())
-        .collect::<Vec<_>>();
-    bytes.extend(name.as_bytes());
-    bytes.push(0);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes.extend(body);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
 }
 
 /// Notes of a core or a dump: some repeated, some with counts that are wrong.
