@@ -10,72 +10,38 @@ use lastwords_ctf::read::{Trace, unwatched};
 use lastwords_render::events::Note;
 use lastwords_render::perfetto::{Kernel, Process, Task, can_hold, write};
 use lastwords_render::select::Selection;
+use lastwords_testkit::wire::{Wire, fields};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The value of a field: its bytes, if it is a message or text, or its number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Value {
-    Number(u64),
-    Bytes(Vec<u8>),
-}
+/// The fields of a message with their numbers.
+type Message<'a> = Vec<(u64, Wire<'a>)>;
 
-fn read(mut bytes: &[u8]) -> Vec<(u64, Value)> {
-    fn varint(bytes: &mut &[u8]) -> u64 {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = bytes[0];
-            *bytes = &bytes[1..];
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return value;
-            }
-        }
-        panic!("a varint without an end")
-    }
-    let mut fields = Vec::new();
-    while !bytes.is_empty() {
-        let tag = varint(&mut bytes);
-        let value = match tag & 7 {
-            0 => Value::Number(varint(&mut bytes)),
-            2 => {
-                let len = varint(&mut bytes) as usize;
-                let (inner, rest) = bytes.split_at(len);
-                bytes = rest;
-                Value::Bytes(inner.to_vec())
-            }
-            kind => panic!("wire type {kind}"),
-        };
-        fields.push((tag >> 3, value));
-    }
-    fields
+fn read(bytes: &[u8]) -> Message<'_> {
+    fields(bytes).unwrap()
 }
 
 /// Returns all values of a field.
-fn all(fields: &[(u64, Value)], number: u64) -> Vec<&Value> {
-    fields.iter().filter(|(n, _)| *n == number).map(|(_, value)| value).collect()
+fn all<'a>(fields: &[(u64, Wire<'a>)], number: u64) -> Vec<Wire<'a>> {
+    fields.iter().filter(|(n, _)| *n == number).map(|(_, value)| *value).collect()
 }
 
-fn messages(fields: &[(u64, Value)], number: u64) -> Vec<Vec<(u64, Value)>> {
-    let inner = |value: &Value| match value {
-        Value::Bytes(bytes) => read(bytes),
-        Value::Number(_) => panic!("no message"),
-    };
-    all(fields, number).into_iter().map(inner).collect()
+fn messages<'a>(fields: &[(u64, Wire<'a>)], number: u64) -> Vec<Message<'a>> {
+    all(fields, number).into_iter().map(|value| read(value.bytes())).collect()
 }
 
-fn number(fields: &[(u64, Value)], of: u64) -> u64 {
-    match all(fields, of)[..] {
-        [Value::Number(value)] => *value,
-        ref other => panic!("{of}: {other:?}"),
-    }
+/// Returns the only value of a field.
+fn one<'a>(fields: &[(u64, Wire<'a>)], of: u64) -> Wire<'a> {
+    let [value] = all(fields, of)[..] else { panic!("{of}: {fields:?}") };
+    value
 }
 
-fn text(fields: &[(u64, Value)], of: u64) -> String {
-    match all(fields, of)[..] {
-        [Value::Bytes(bytes)] => String::from_utf8(bytes.clone()).unwrap(),
-        ref other => panic!("{of}: {other:?}"),
-    }
+fn number(fields: &[(u64, Wire<'_>)], of: u64) -> u64 {
+    one(fields, of).number()
+}
+
+fn text(fields: &[(u64, Wire<'_>)], of: u64) -> String {
+    one(fields, of).text()
 }
 
 /// Returns all events of these traces as Perfetto has them, with what the writer tells.
@@ -107,6 +73,25 @@ fn sample() -> Tracing {
     tracing(ring(vec![Vec::new(), pages], stats), ring(Vec::new(), stats))
 }
 
+/// Returns the packets of the first array.
+fn packets(tracing: &Arc<Tracing>) -> Trace {
+    let (path, choice) = (Path::new("vmcore"), Choice::default());
+    trace(path, tracing, 0, &choice, Some(8_000), Form::Plain, &Remarks::default()).unwrap()
+}
+
+/// Returns the packets of a log of these lines: time, level and text.
+fn log_of(lines: &[(u64, u8, &str)], offset: i64) -> Trace {
+    let line = |(time, level, text): &(u64, u8, &str)| LogLine {
+        sequence: 0,
+        time: *time,
+        level: *level,
+        facility: 0,
+        text: (*text).into(),
+    };
+    let (lines, choice) = (lines.iter().map(line).collect(), Choice::default());
+    log::trace(Path::new("vmcore"), lines, Relation::Ahead(0), &choice, Some(offset)).unwrap()
+}
+
 #[test]
 fn bundles_names_and_the_log() {
     let tracing = Arc::new(sample());
@@ -115,13 +100,7 @@ fn bundles_names_and_the_log() {
         Task { pid: 7, tgid: 7, comm: "worker".into(), process: Some(process) },
         Task { pid: 9, tgid: 7, comm: "helper".into(), process: None },
     ];
-    let lines =
-        vec![LogLine { sequence: 0, time: 250, level: 3, facility: 0, text: "bad news".into() }];
-    let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
-    let traces = [
-        trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
-        log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
-    ];
+    let traces = [packets(&tracing), log_of(&[(250, 3, "bad news")], 8_000)];
     let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
     let kernel =
         Kernel { trace: 0, is_alone: true, tracer, tasks: &tasks, clock: "local", boot: Some(-40) };
@@ -153,7 +132,7 @@ fn bundles_names_and_the_log() {
 }
 
 /// Judges the two bundles of [`sample`].
-fn judge_bundles(packets: &[Vec<(u64, Value)>], bundles: &[Vec<(u64, Value)>]) {
+fn judge_bundles(packets: &[Message<'_>], bundles: &[Message<'_>]) {
     assert_eq!(bundles.len(), 2);
     let relations: Vec<_> =
         bundles.iter().map(|bundle| [5, 6, 7].map(|field| number(bundle, field))).collect();
@@ -162,8 +141,7 @@ fn judge_bundles(packets: &[Vec<(u64, Value)>], bundles: &[Vec<(u64, Value)>]) {
         all(&bundles[0], 3).is_empty() && number(&bundles[1], 3) == 1,
         "events are missing before the second"
     );
-    let events: Vec<Vec<(u64, Value)>> =
-        bundles.iter().flat_map(|bundle| messages(bundle, 2)).collect();
+    let events: Vec<Message<'_>> = bundles.iter().flat_map(|bundle| messages(bundle, 2)).collect();
     let times: Vec<u64> = events.iter().map(|event| number(event, 1)).collect();
     assert_eq!(times, [100, 200, 300, 400, 500]);
     // Perfetto has no message for the sample's event `sched:wake`.
@@ -200,12 +178,7 @@ fn judge_bundles(packets: &[Vec<(u64, Value)>], bundles: &[Vec<(u64, Value)>]) {
 #[test]
 fn a_kernel_and_others_have_one_clock() {
     let tracing = Arc::new(sample());
-    let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
-    let lines = vec![LogLine { sequence: 0, time: 250, level: 3, facility: 0, text: "x".into() }];
-    let traces = [
-        log::trace(path, lines, Relation::Ahead(0), &choice, Some(9_000)).unwrap(),
-        trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
-    ];
+    let traces = [log_of(&[(250, 3, "x")], 9_000), packets(&tracing)];
     let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
     let kernel =
         Kernel { trace: 1, is_alone: false, tracer, tasks: &[], clock: "global", boot: Some(60) };
@@ -252,19 +225,13 @@ fn clocks_of_one_file_are_related() {
 #[test]
 fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
     let tracing = Arc::new(sample());
-    let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
-    let line =
-        |time, text: &str| LogLine { sequence: 0, time, level: 0, facility: 0, text: text.into() };
-    let lines = vec![
-        line(10, "old"),
-        line(20, "older than the first event"),
-        line(300, "Kernel panic - not syncing: x"),
-        line(501 + 10_000_000, "much later"),
+    let lines = [
+        (10, 0, "old"),
+        (20, 0, "older than the first event"),
+        (300, 0, "Kernel panic - not syncing: x"),
+        (501 + 10_000_000, 0, "much later"),
     ];
-    let traces = [
-        trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
-        log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
-    ];
+    let traces = [packets(&tracing), log_of(&lines, 8_000)];
     let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
     let kernel =
         Kernel { trace: 0, is_alone: true, tracer, tasks: &[], clock: "boot", boot: Some(0) };
@@ -297,9 +264,7 @@ fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
 #[test]
 fn times_before_the_boot_are_not_dropped() {
     let tracing = Arc::new(sample());
-    let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
-    let traces =
-        [trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap()];
+    let traces = [packets(&tracing)];
     let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
     for (boot, is_related) in [(-100, true), (-101, false)] {
         let kernel = Kernel {

@@ -32,12 +32,23 @@ impl Random {
     }
 }
 
+/// Returns the number in an environment variable, such as the size of a random test, or `default`
+/// without the variable.
+///
+/// # Panics
+/// The variable is no number.
+pub fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
 /// Returns the seed of a test: that of `LASTWORDS_SEED`, which repeats a run, or one by the clock.
 /// It is printed.
+///
+/// # Panics
+/// The variable is no number.
 pub fn seed() -> u64 {
-    let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let by_clock = || std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
-    let seed = given.unwrap_or_else(by_clock);
+    let by_clock = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+    let seed = setting("LASTWORDS_SEED", by_clock);
     println!("LASTWORDS_SEED={seed}");
     seed
 }

@@ -11,6 +11,34 @@ pub enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
+impl<'a> Wire<'a> {
+    /// Returns the message or text.
+    ///
+    /// # Panics
+    /// The field is a number.
+    pub fn bytes(self) -> &'a [u8] {
+        let Self::Bytes(bytes) = self else { panic!("{self:?} is no message") };
+        bytes
+    }
+
+    /// Returns the integer.
+    ///
+    /// # Panics
+    /// The field is none.
+    pub fn number(self) -> u64 {
+        let Self::Number(number) = self else { panic!("{self:?} is no integer") };
+        number
+    }
+
+    /// Returns the text.
+    ///
+    /// # Panics
+    /// The field is none, or not in UTF-8.
+    pub fn text(self) -> String {
+        String::from_utf8(self.bytes().to_vec()).expect("text")
+    }
+}
+
 fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
     let mut value = 0u64;
     for shift in (0..70).step_by(7) {

@@ -1,28 +1,8 @@
 //! The conversion of ticks against exact division.
 #![allow(missing_docs, reason = "a test")]
 
+use lastwords_testkit::random::Random;
 use lastwords_trace::clock::{Clock, Converter, Rounding};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 20) % n
-    }
-}
-
-fn clock(frequency: u64, offset_seconds: i64, offset_ticks: u64) -> Clock {
-    Clock {
-        name: "test".to_owned(),
-        description: String::new(),
-        frequency,
-        offset_seconds,
-        offset_ticks,
-        absolute: true,
-    }
-}
 
 #[test]
 fn ticks_convert_exactly() {
@@ -42,7 +22,13 @@ fn ticks_convert_exactly() {
         for (offset_seconds, offset_ticks) in
             [(0, 0), (1_795_000_000, frequency / 3), (-5, frequency - 1)]
         {
-            let clock = clock(frequency, offset_seconds, offset_ticks);
+            let clock = Clock {
+                frequency,
+                offset_seconds,
+                offset_ticks,
+                absolute: true,
+                ..Clock::default()
+            };
             let mut converter = Converter::new(&clock, Rounding::Floor);
             let mut r = Random(frequency);
             let mut ticks = 0u64;
@@ -54,7 +40,7 @@ fn ticks_convert_exactly() {
                     limited,
                     "{ticks} of {clock:?}"
                 );
-                let step = [1, 7, 1 << 20, (1 << 33) - 1, 1 << 33, 1 << 45][r.below(6) as usize];
+                let step = *r.pick(&[1, 7, 1 << 20, (1 << 33) - 1, 1 << 33, 1 << 45]);
                 ticks = if round % 100 == 99 { r.below(1 << 44) } else { ticks.wrapping_add(step) };
             }
         }

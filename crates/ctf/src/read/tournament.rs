@@ -72,18 +72,16 @@ fn entry(time: Option<i64>, stream: usize) -> Entry {
 #[cfg(test)]
 mod tests {
     use super::Tournament;
+    use lastwords_testkit::random::Random;
 
     #[test]
     fn streams_come_out_in_order() {
-        let mut state = 7u64;
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % below
-        };
+        let mut random = Random(7);
         for streams in 0..18 {
             let mut left: Vec<Vec<i64>> = (0..streams)
                 .map(|_| {
-                    let mut times: Vec<i64> = (0..random(30)).map(|_| random(20) as i64).collect();
+                    let mut times: Vec<i64> =
+                        (0..random.below(30)).map(|_| random.below(20) as i64).collect();
                     times.push(i64::MAX);
                     times.sort_unstable_by(|a, b| b.cmp(a));
                     times

@@ -4,6 +4,7 @@
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program;
 use lastwords_ctf::session::{DecodeError, Decoder, Expected, RawEvent};
+use lastwords_testkit::random::Random;
 use lastwords_trace::clock::Clock;
 use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use std::collections::BTreeMap;
@@ -204,24 +205,16 @@ fn any_bytes_end_without_a_panic() {
     let decoder = Decoder::new(&schema(ByteOrder::Little));
     let channel = decoder.channel(0).expect("a channel");
     let (whole, _) = forms(true);
-    let mut state = 1u64;
-    let mut random = move || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state >> 33
-    };
+    let mut random = Random(1);
     for round in 0..30_000 {
         let mut bytes = whole.clone();
-        for _ in 0..1 + random() % 4 {
-            let at = random() as usize % bytes.len();
-            bytes[at] = if round % 2 == 0 {
-                random() as u8
-            } else {
-                [0, 0xFF, 0x7F, 0x80][random() as usize % 4]
-            };
+        for _ in 0..1 + random.below(4) {
+            let at = random.below(bytes.len() as u64) as usize;
+            let edge = *random.pick(&[0, 0xFF, 0x7F, 0x80]);
+            bytes[at] = if round % 2 == 0 { random.bits() as u8 } else { edge };
         }
-        bytes.truncate(bytes.len() - random() as usize % 16);
-        let mut events = decoder.events(0, &bytes, random(), 8);
+        bytes.truncate(bytes.len() - random.below(16) as usize);
+        let mut events = decoder.events(0, &bytes, random.below(1 << 31), 8);
         let found: Vec<_> = events.by_ref().collect();
         assert!(found.len() <= bytes.len() / 4 + 1);
         let good = found.iter().filter(|e| e.is_ok()).count() as u64;

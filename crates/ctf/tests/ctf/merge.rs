@@ -5,6 +5,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, readers, run};
 use lastwords_ctf::session;
+use lastwords_testkit::random::Random;
 use lastwords_trace::clock::{Clock, Rounding};
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::schema::{Channel, EventClass, Schema};
@@ -15,16 +16,6 @@ use std::sync::Arc;
 
 /// Bytes of packet header and context.
 const HEADER: usize = 84;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 20) % n
-    }
-}
 
 struct Memory {
     schema: Schema,
@@ -59,17 +50,6 @@ impl PacketReader for Packets<'_> {
     }
 }
 
-fn clock(frequency: u64, offset_seconds: i64, offset_ticks: u64) -> Clock {
-    Clock {
-        name: "test".to_owned(),
-        description: String::new(),
-        frequency,
-        offset_seconds,
-        offset_ticks,
-        absolute: true,
-    }
-}
-
 /// Returns streams of events, and the expected clocks of each. An event's id is its position among
 /// the expected clocks.
 fn source(r: &mut Random, uuid: u8) -> (Memory, Vec<Vec<u64>>) {
@@ -87,7 +67,13 @@ fn source(r: &mut Random, uuid: u8) -> (Memory, Vec<Vec<u64>>) {
         name: "test".to_owned(),
         byte_order: ByteOrder::Little,
         env: BTreeMap::new(),
-        clock: clock(frequency, 100, r.below(frequency)),
+        clock: Clock {
+            frequency,
+            offset_seconds: 100,
+            offset_ticks: r.below(frequency),
+            absolute: true,
+            ..Clock::default()
+        },
         channels: vec![Channel { id: 0, name: String::new(), contexts: Vec::new(), events }],
     };
     let count = r.below(6);

@@ -9,9 +9,10 @@ use super::tests::open;
 use super::{InPlace, WriteOptions, write, write_head};
 use crate::samples::*;
 use crate::text::{Options, write_trace};
+use lastwords_testkit::random::Random;
 
 /// Returns the output of `trace-cmd report` for a file.
-fn by_trace_cmd(path: &Path) -> String {
+pub(super) fn by_trace_cmd(path: &Path) -> String {
     let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(path).output();
     String::from_utf8_lossy(&shown.expect("trace-cmd is needed: cargo xtask setup").stdout)
         .into_owned()
@@ -50,12 +51,8 @@ const WAKING: u16 = 313;
 
 /// Returns a machine with random switches and wake-ups of a few tasks whose names change.
 fn scheduling(seed: u64) -> Tracing {
-    let mut state = seed;
-    let mut random = |below: u32| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as u32 % below
-    };
+    let mut random = Random(seed);
+    let mut random = |below: u32| random.below(below.into()) as u32;
     let name = |number: u32| format!("{:\0<16}", format!("task {number}")).into_bytes();
     let mut payloads = Vec::new();
     for _ in 0..300 {

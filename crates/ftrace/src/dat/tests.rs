@@ -1,11 +1,13 @@
 mod hostile;
 mod relation;
 
+use super::as_trace_cmd::by_trace_cmd;
 use super::*;
 use crate::samples::*;
 use crate::text::{Options, write_trace};
 use crate::{CpuRing, HeaderPage, Ring, Stats, Tracing};
 use lastwords_ctf::Totals;
+use lastwords_testkit::random::Random;
 use lastwords_trace::evidence::{Cause, Verdict};
 use std::process::Command;
 
@@ -34,16 +36,21 @@ fn text(tracing: &Tracing, array: usize) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// Writes a file of a version.
+fn write_as(
+    version: u8,
+    path: &std::path::Path,
+    machine: &Tracing,
+    options: WriteOptions,
+) -> Vec<(usize, Totals)> {
+    write(path, machine, &WriteOptions { version: Some(version), ..options }).unwrap()
+}
+
 /// Writes a file of the machine.
 fn written(version: u8) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.dat");
-    let written = write(
-        &path,
-        &machine(),
-        &WriteOptions { version: Some(version), ..WriteOptions::default() },
-    )
-    .unwrap();
+    let written = write_as(version, &path, &machine(), WriteOptions::default());
     let totals = sum(&written);
     assert_eq!((totals.events, totals.packets, totals.faults), (5, 4, 0));
     assert_eq!(totals.bytes, std::fs::metadata(&path).unwrap().len());
@@ -81,12 +88,8 @@ fn what_a_file_lacks_is_read_as_a_loss() {
     for version in [6, 7] {
         let path = folder.path().join(format!("{version}.dat"));
         let missing = Some("the stream\nended early".to_owned());
-        write(
-            &path,
-            &machine(),
-            &WriteOptions { version: Some(version), missing, ..WriteOptions::default() },
-        )
-        .unwrap();
+        let options = WriteOptions { missing, ..WriteOptions::default() };
+        write_as(version, &path, &machine(), options);
         let gaps = open(&path).unwrap().evidence.gaps;
         let gap = gaps
             .iter()
@@ -128,15 +131,9 @@ fn the_date_is_kept_and_is_that_of_trace_cmd() {
     let machine = Tracing { real_time: Some(1_795_505_501_419_089_000), ..machine() };
     for version in [6, 7] {
         let _ = std::fs::remove_file(&path);
-        write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() })
-            .unwrap();
+        write_as(version, &path, &machine, WriteOptions::default());
         assert_eq!(open(&path).unwrap().real_time, machine.real_time);
-        let shown = Command::new("trace-cmd")
-            .args(["report", "-i"])
-            .arg(&path)
-            .output()
-            .expect("trace-cmd");
-        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let shown = by_trace_cmd(&path);
         // The first event is 1 ms after the clock's beginning.
         assert!(shown.contains(" 1795505501.420089: "), "version {version}: {shown}");
     }
@@ -154,12 +151,8 @@ fn chosen_arrays_alone_are_written() {
     let folder = tempfile::tempdir().unwrap();
     for (version, chosen) in [(6, 0), (6, 1), (7, 0), (7, 1)] {
         let path = folder.path().join(format!("{version}-{chosen}.dat"));
-        let options = WriteOptions {
-            version: Some(version),
-            arrays: vec![chosen],
-            ..WriteOptions::default()
-        };
-        let totals = sum(&write(&path, &machine, &options).unwrap());
+        let options = WriteOptions { arrays: vec![chosen], ..WriteOptions::default() };
+        let totals = sum(&write_as(version, &path, &machine, options));
         let wanted = text(&machine, chosen);
         assert_eq!(
             totals.events,
@@ -178,12 +171,7 @@ fn chosen_arrays_alone_are_written() {
             chosen,
             "version {version}"
         );
-        let shown = Command::new("trace-cmd")
-            .args(["report", "-i"])
-            .arg(&path)
-            .output()
-            .expect("trace-cmd");
-        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let shown = by_trace_cmd(&path);
         let events = shown
             .lines()
             .filter(|line| line.contains("] ") && !line.contains("EVENTS DROPPED"))
@@ -234,19 +222,13 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
         "__print_flags(REC->state, \"|\", { UNKNOWN_BIT, \"bit\" }, { 1, \"A\" }, { 2, \"B\" }), REC->last"
     );
     let (id, found) = format("tcp", 400, "tcp_state", &fields, print);
-    let mut seed = 7u64;
+    let mut random = Random(7);
     let events: Vec<_> = (0..60u64)
         .map(|number| {
             let mut rest = Vec::new();
             for at in 0..24 {
-                seed = seed
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                rest.push(if number % 3 == 0 || (number % 3 == 1 && at % 3 > 0) {
-                    0
-                } else {
-                    (seed >> 40) as u8
-                });
+                let is_zero = number % 3 == 0 || (number % 3 == 1 && at % 3 > 0);
+                rest.push(if is_zero { 0 } else { random.bits() as u8 });
             }
             // For the value 0, trace-cmd prints the unknown name; the kernel prints no name.
             rest.extend(((number % 7 + 1) as u32).to_le_bytes());
@@ -261,7 +243,6 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.dat");
     write(&path, &machine, &WriteOptions::default()).unwrap();
-    let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
     let messages = |text: &str| -> Vec<String> {
         text.lines()
             .filter_map(|line| Some(line.split_once("tcp_state:")?.1.trim().to_owned()))
@@ -269,7 +250,7 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
     };
     let ours = messages(&text(&open(&path).unwrap(), 0));
     assert_eq!(ours.len(), 60);
-    assert_eq!(ours, messages(&String::from_utf8_lossy(&shown.stdout)));
+    assert_eq!(ours, messages(&by_trace_cmd(&path)));
     assert!(ours[0].starts_with("0.0.0.0 to 0.0.0.0 :: state=0x1 flags=A last=0"), "{}", ours[0]);
 }
 
@@ -293,8 +274,7 @@ fn sub_buffers_of_several_sizes() {
     let read = open(&path).unwrap();
     assert_eq!(read.arrays[1].live.cpus()[0].sub_buffer_size, 65536);
     assert_eq!(text(&read, 1), text(&machine, 1));
-    let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let shown = by_trace_cmd(&path);
     assert_eq!(shown.matches("comm=init pid=9").count(), 5, "{shown}");
 }
 
@@ -502,12 +482,7 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             machine.arrays[0].clock = super::clock(chosen);
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("trace.dat");
-            write(
-                &path,
-                &machine,
-                &WriteOptions { version: Some(version), ..WriteOptions::default() },
-            )
-            .unwrap();
+            write_as(version, &path, &machine, WriteOptions::default());
             // This is what trace-cmd writes: its own version, and `local` for a buffer whose clock
             // it did not set.
             let mut bytes = std::fs::read(&path).unwrap();
@@ -527,8 +502,6 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             assert_eq!(read.arrays[0].clock_name(), chosen, "version {version}, {buffer_clock}");
             let is_plain = matches!(chosen, "x86-tsc" | "counter");
             assert_eq!(read.arrays[0].is_in_ns(), !is_plain);
-            let shown =
-                Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
             let times = |text: &str| -> Vec<String> {
                 let time =
                     |line: &str| Some(line.split_once(": ")?.0.rsplit(' ').next()?.to_owned());
@@ -538,7 +511,7 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             assert_eq!(ours.len(), 3);
             assert_eq!(
                 ours,
-                times(&String::from_utf8_lossy(&shown.stdout)),
+                times(&by_trace_cmd(&path)),
                 "version {version}, {chosen}, {buffer_clock}"
             );
         }

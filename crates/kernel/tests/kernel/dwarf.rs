@@ -6,6 +6,7 @@ use lastwords_bytes::{Budget, Limits};
 use lastwords_kernel::Sources;
 use lastwords_kernel::btf::{Btf, MemberKind, Types, of_module};
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
+use lastwords_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Cursor;
@@ -176,15 +177,12 @@ fn cut_and_damaged_files_end_within_the_budget() {
         let _ = sources.vmlinux(Cursor::new(bytes), &VmcoreInfo::default(), &budget());
     };
     (0..whole.len()).step_by(97).for_each(|len| read(&whole[..len]));
-    let mut seed = 0x2545_f491_4f6c_dd1du64;
+    let mut random = Random(1);
     for _ in 0..4000 {
         let mut bytes = whole.clone();
         for _ in 0..8 {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            let at = seed as usize % bytes.len();
-            bytes[at] = (seed >> 32) as u8;
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] = random.bits() as u8;
         }
         read(&bytes);
     }

@@ -2,7 +2,7 @@
 //! event.
 
 use crate::support::random::{Limits, trace};
-use crate::support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
+use crate::support::tools::{babeltrace, babeltrace20, babeltrace21};
 use crate::support::{Memory, read};
 use lastwords_ctf::read::unwatched;
 use lastwords_ctf::{Version, write as ctf};
@@ -11,19 +11,14 @@ use lastwords_render::json;
 use lastwords_render::perfetto;
 use lastwords_render::select::Selection;
 use lastwords_render::text::{self, Style, Zone};
-use lastwords_testkit::random::Random;
+use lastwords_testkit::random::{Random, setting};
 use lastwords_trace::evidence::Verdict;
 use std::path::{Path, PathBuf};
 
-/// Returns the number of random traces of each version: `LASTWORDS_TRACES`, or else a number for
-/// daily runs.
-fn traces() -> u64 {
-    std::env::var("LASTWORDS_TRACES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
-}
-
+/// Returns the seeds of the random traces of each version.
 fn seeds() -> std::ops::Range<u64> {
-    let first = std::env::var("LASTWORDS_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    first..first + traces()
+    let first = setting("LASTWORDS_SEED", 1);
+    first..first + setting("LASTWORDS_TRACES", 300)
 }
 
 fn our_text(source: &Memory, style: Style, version: Version) -> (Vec<u8>, Totals) {
@@ -86,11 +81,11 @@ fn check(
 
 fn check_all(version: Version, program: PathBuf, limits: Limits) {
     for seed in seeds() {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().expect("a folder");
         let source = trace(seed, Limits { big: seed % 3 == 0, ..limits });
         check(
             &source,
-            &folder.0.join("trace"),
+            &folder.path().join("trace"),
             (version, seed % 2 == 0),
             &program,
             &format!("seed {seed}"),
@@ -152,8 +147,8 @@ fn damaged_packets_make_a_whole_trace() {
         let mut source = trace(seed, Limits { big: seed % 3 == 0, ..limits });
         damage(&mut source, &mut Random(!seed));
         for (version, program) in [(Version::V1_8, babeltrace20()), (Version::V2, babeltrace21())] {
-            let folder = Folder::new();
-            let path = folder.0.join("trace");
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("trace");
             let options = ctf::Options { version, count_events: true };
             let totals = ctf::write(&source, &path, options, &unwatched).expect("CTF");
             let printed = babeltrace(&program, &path);

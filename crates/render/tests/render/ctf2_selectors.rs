@@ -2,9 +2,9 @@
 //! and selector ranges. Each class is decoded by its own fields: the generator knows each value,
 //! and babeltrace2 2.1 prints the same text.
 
-use crate::support::ctf::{folder, report};
+use crate::support::ctf::{folder, report, sequence};
 use crate::support::tools::{babeltrace, babeltrace21};
-use lastwords_testkit::random::Random;
+use lastwords_testkit::random::{Random, setting};
 use serde_json::{Value, json};
 
 /// The forms of a number that lengths and selectors are taken from.
@@ -267,9 +267,7 @@ fn made(seed: u64, shape: Shape) -> Made {
         let fields = events[id].event(r, context, &mut files[stream]);
         texts.push(format!("e{stream}_{id}: {fields}"));
     }
-    let metadata =
-        fragments.iter().flat_map(|fragment| format!("\u{1e}{fragment}\n").into_bytes()).collect();
-    Made { metadata, files, texts }
+    Made { metadata: sequence(&fragments), files, texts }
 }
 
 /// Returns the event's name and fields of each line.
@@ -279,11 +277,8 @@ fn fields(text: &str) -> Vec<&str> {
 
 #[test]
 fn each_class_is_decoded_by_its_own_fields() {
-    let first: u64 =
-        std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let traces =
-        std::env::var("LASTWORDS_TRACES").ok().and_then(|traces| traces.parse().ok()).unwrap_or(40);
-    for seed in first..first + traces {
+    let first = setting("LASTWORDS_SEED", 1);
+    for seed in first..first + setting("LASTWORDS_TRACES", 40) {
         let shape = if seed.is_multiple_of(2) { Shape::Full } else { Shape::Plain };
         let made = made(seed, shape);
         let names: Vec<String> = (0..made.files.len()).map(|n| format!("s{n}")).collect();
@@ -331,9 +326,7 @@ fn a_class_needs_the_field_that_it_depends_on() {
             class(0, true),
             class(1, second),
         ];
-        let metadata: String =
-            fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
-        let folder = folder(metadata.as_bytes(), &[("s", &[0, 1, 5])]);
+        let folder = folder(&sequence(&fragments), &[("s", &[0, 1, 5])]);
         let (_, remarks) = report(folder.path());
         assert_eq!(remarks.is_empty(), is_valid, "{remarks:?}");
         assert_eq!(babeltrace(&babeltrace21(), folder.path()).success, is_valid);

@@ -1,7 +1,7 @@
 //! Replaces each value of CTF 2 metadata in turn by a value of another type. The reader must refuse
 //! exactly what babeltrace2 2.1 refuses.
 
-use crate::support::ctf::{CTF2, folder};
+use crate::support::ctf::{CTF2, folder, sequence};
 use crate::support::tools::{babeltrace, babeltrace21};
 use lastwords_ctf::read;
 use serde_json::{Value, json};
@@ -61,8 +61,7 @@ fn paths(value: &Value, path: &str, out: &mut Vec<String>) {
 /// Returns true for lastwords and for babeltrace2 if they accept the metadata, and the error of
 /// lastwords.
 fn accepted(fragments: &[Value]) -> (bool, bool, String) {
-    let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
-    let folder = folder(metadata.as_bytes(), &[]);
+    let folder = folder(&sequence(fragments), &[]);
     let found = read::open(folder.path(), &Arc::default()).expect("a folder");
     let why = found.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     (found.faults.is_empty(), babeltrace(&babeltrace21(), folder.path()).success, why)

@@ -2,17 +2,15 @@
 //! undamaged data, and must not invent events.
 
 use crate::support::ctf::{
-    TSDL, ctf2_metadata, ctf2_stream, folder, metadata_packets, report, stream,
+    TSDL, ctf2_metadata, ctf2_stream, folder, metadata_packets, report, sequence, stream,
 };
+use lastwords_testkit::random::Random;
 use std::sync::Arc;
 
 #[test]
 fn mutants_do_not_panic() {
-    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = move |bound: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize % bound
-    };
+    let mut random = Random(1);
+    let mut next = move |bound: usize| random.below(bound as u64) as usize;
     let metadata = TSDL.replace("ORDER", "le").into_bytes();
     for round in 0..600 {
         let two = round % 2 == 0;
@@ -317,8 +315,7 @@ fn a_packet_of_another_stream_class_is_reported_with_its_id() {
     );
     let preamble = r#"{"type":"preamble","version":2}"#.to_owned();
     let fragments = [preamble, trace, class(3), class(7), event(3), event(7)];
-    let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
-    let folder = folder(metadata.as_bytes(), &[("s", &[3, 24, 1, 7, 24, 2, 5, 24, 3])]);
+    let folder = folder(&sequence(&fragments), &[("s", &[3, 24, 1, 7, 24, 2, 5, 24, 3])]);
     let (text, remarks) = report(folder.path());
     assert_eq!(text.lines().count(), 1, "{text}");
     assert_eq!(remarks.len(), 2, "{remarks:?}");

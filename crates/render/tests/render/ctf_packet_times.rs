@@ -2,7 +2,7 @@
 //! babeltrace2 2.1 aborts on such traces, so that copies get the time. Both versions of babeltrace2
 //! must print the events of a copy as they are in the trace.
 
-use crate::support::ctf::{folder, report};
+use crate::support::ctf::{folder, report, sequence};
 use crate::support::tools::{babeltrace, babeltrace20, babeltrace21};
 use lastwords_ctf::{Version, read};
 use lastwords_testkit::random::Random;
@@ -67,8 +67,7 @@ fn made(seed: u64) -> (Vec<u8>, Vec<u8>) {
         json!({ "type": "event-record-class", "id": 0, "name": "e",
             "payload-field-class": structure(vec![one("x", integer(1, big, 8, "")), one("y", integer(4, big, align, ""))]) }),
     ];
-    let metadata =
-        fragments.iter().flat_map(|fragment| format!("\u{1e}{fragment}\n").into_bytes()).collect();
+    let metadata = sequence(&fragments);
     let (mut file, mut time) = (Vec::new(), 1000);
     for packet in 0..if several { 1 } else { 1 + r.below(4) } {
         let events = if r.one_in(4) { 0 } else { r.below(5) };

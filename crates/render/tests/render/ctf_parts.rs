@@ -1,7 +1,9 @@
 //! Takes parts out of metadata and folders: a part that is missing costs itself and what needs it,
 //! and is told.
 
-use crate::support::ctf::{CTF2, TSDL, ctf2_stream, folder, metadata_packets, report, stream};
+use crate::support::ctf::{
+    CTF2, TSDL, ctf2_stream, folder, metadata_packets, report, sequence, stream,
+};
 use std::ops::Range;
 use std::path::Path;
 
@@ -104,24 +106,23 @@ fn a_packet_of_metadata_that_is_wrong_is_a_hole() {
 
 #[test]
 fn a_fragment_that_is_wrong_costs_itself() {
-    let join = |fragments: &[String]| -> Vec<u8> {
-        fragments.iter().flat_map(|fragment| format!("\x1e{fragment}\n").into_bytes()).collect()
-    };
     let fragments: Vec<String> = CTF2.iter().map(|fragment| (*fragment).to_owned()).collect();
     let other = r#"{"type":"event-record-class","id":1,"data-stream-class-id":0,"name":"f","payload-field-class":{"type":"structure"}}"#;
-    let whole = events(&report(folder(&join(&fragments), &[("chan_3", &ctf2_stream())]).path()).0);
+    let whole =
+        events(&report(folder(&sequence(&fragments), &[("chan_3", &ctf2_stream())]).path()).0);
     assert_eq!(whole.len(), 2);
     for at in 0..fragments.len() {
         for wrong in [&fragments[at][..fragments[at].len() / 2], "", "[]", r#"{"type":"new"}"#] {
             let mut all = fragments.clone();
             all[at] = wrong.to_owned();
-            let (found, _) = read(&join(&all), &ctf2_stream(), &whole, &format!("{at}: {wrong}"));
+            let (found, _) =
+                read(&sequence(&all), &ctf2_stream(), &whole, &format!("{at}: {wrong}"));
             assert!(![0, 2, 3].contains(&at) || found.len() == 2, "{at}: {wrong}: {found:?}");
         }
     }
     let mut all = fragments;
     all.push(other[..60].to_owned());
-    let (found, remarks) = read(&join(&all), &ctf2_stream(), &whole, "another event");
+    let (found, remarks) = read(&sequence(&all), &ctf2_stream(), &whole, "another event");
     assert!(
         found == whole && remarks.iter().any(|remark| remark.contains("fragment 7")),
         "{remarks:?}"

@@ -3,7 +3,8 @@
 
 use crate::support;
 use crate::support::ctf::{
-    TSDL, compact, ctf2_metadata, ctf2_stream, folder, metadata_packets, packet, report, stream,
+    TSDL, compact, ctf2_metadata, ctf2_stream, folder, metadata_packets, packet, report, sequence,
+    stream,
 };
 use lastwords_ctf::Version;
 use lastwords_ctf::read;
@@ -28,13 +29,6 @@ fn tsdl_in_both_byte_orders() {
     for (big, order) in [(false, "le"), (true, "be")] {
         let metadata = TSDL.replace("ORDER", order);
         let folder = folder(metadata.as_bytes(), &[("chan_3", &stream(big))]);
-        if let Some(keep) = std::env::var_os("LASTWORDS_KEEP_TRACES") {
-            let to = Path::new(&keep).join(order);
-            std::fs::create_dir_all(&to).expect("a folder");
-            for file in ["metadata", "chan_3"] {
-                std::fs::copy(folder.path().join(file), to.join(file)).expect("copied");
-            }
-        }
         let (text, remarks) = report(folder.path());
         assert_eq!(text, SHOWN, "{order}: {remarks:?}");
         assert!(
@@ -97,13 +91,6 @@ const CTF2_SHOWN: &str = r#"[00:00:11.500000000] (+?.?????????) box e: { there =
 #[test]
 fn ctf2() {
     let folder = folder(&ctf2_metadata(), &[("s", &ctf2_stream())]);
-    if let Some(keep) = std::env::var_os("LASTWORDS_KEEP_TRACES") {
-        let to = Path::new(&keep).join("two");
-        std::fs::create_dir_all(&to).expect("a folder");
-        for file in ["metadata", "s"] {
-            std::fs::copy(folder.path().join(file), to.join(file)).expect("copied");
-        }
-    }
     let (text, remarks) = report(folder.path());
     assert_eq!(text, CTF2_SHOWN, "{remarks:?}");
     assert!(remarks.is_empty(), "{remarks:?}");
@@ -301,10 +288,9 @@ fn timed(frequency: u64, seconds: i64, ticks: &[u64]) -> tempfile::TempDir {
             member("n", &integer(8, ""))
         ),
     ];
-    let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
     let event = |(n, ticks): (u8, &u64)| [&ticks.to_le_bytes()[..], &[n]].concat();
     let stream: Vec<u8> = (0..).zip(ticks).flat_map(event).collect();
-    folder(metadata.as_bytes(), &[("s", &stream)])
+    folder(&sequence(&fragments), &[("s", &stream)])
 }
 
 proptest! {

@@ -3,14 +3,13 @@
 
 mod encoder;
 
-use crate::support::ctf::folder;
+use crate::support::ctf::{folder, sequence};
 use crate::support::tools::{babeltrace, babeltrace20, babeltrace21};
 use encoder::Encoder;
 use lastwords_ctf::{Version, read};
-use lastwords_testkit::random::Random;
+use lastwords_testkit::random::{Random, setting};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 const SCOPES: [&str; 6] = [
@@ -320,7 +319,7 @@ impl Maker<'_> {
 
 /// The classes of a trace: of its scopes, and of the specific contexts and payloads of its events.
 struct Classes {
-    metadata: String,
+    metadata: Vec<u8>,
     scopes: [Option<Class>; 4],
     events: Vec<[Option<Class>; 2]>,
     /// Ids of the stream class, and of the events.
@@ -400,7 +399,7 @@ fn metadata(
     events: &[[Option<Class>; 2]],
     id: u64,
     ids: [u64; 2],
-) -> String {
+) -> Vec<u8> {
     let with = |mut fragment: Value, scopes: &[(&str, &Option<Class>)]| {
         for (key, class) in scopes {
             if let Some(class) = class {
@@ -428,7 +427,7 @@ fn metadata(
             &[("specific-context-field-class", specific), ("payload-field-class", payload)],
         ));
     }
-    fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect()
+    sequence(&fragments)
 }
 
 /// Returns metadata, a stream, and the text that must be shown for each event after the names of
@@ -468,7 +467,7 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
         .collect();
         shown.push(format!("e{which}: {}", parts.join(", ")));
     }
-    (metadata.into_bytes(), encoder.bytes, shown)
+    (metadata, encoder.bytes, shown)
 }
 
 fn check(seed: u64) -> Result<(), String> {
@@ -489,15 +488,6 @@ fn check(seed: u64) -> Result<(), String> {
         return Err(error.to_string());
     }
     assert_eq!(faults, [""; 0], "seed {seed}");
-    if let Some(keep) = std::env::var_os("LASTWORDS_KEEP_TRACES") {
-        let keep = Path::new(&keep);
-        for (folder, name) in [(from.path(), "two"), (&out, "one")] {
-            std::fs::create_dir_all(keep.join(name)).expect("a folder");
-            for file in ["metadata", "s"] {
-                std::fs::copy(folder.join(file), keep.join(name).join(file)).expect("copied");
-            }
-        }
-    }
     for program in [babeltrace20(), babeltrace21()] {
         let printed = babeltrace(&program, &out);
         let text = String::from_utf8_lossy(&printed.out).into_owned();
@@ -519,10 +509,7 @@ fn check(seed: u64) -> Result<(), String> {
 /// Converts 40 traces, or the number in `LASTWORDS_TRACES`. Most of the traces must be expressible.
 #[test]
 fn ctf_2_is_written_as_1_8_or_refused() {
-    let number = |name: &str, default| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let (first, count) = (number("LASTWORDS_SEED", 1), number("LASTWORDS_TRACES", 40));
+    let (first, count) = (setting("LASTWORDS_SEED", 1), setting("LASTWORDS_TRACES", 40));
     let mut refused: Vec<String> = Vec::new();
     for seed in first..first + count {
         refused.extend(check(seed).err().map(|why| format!("seed {seed}: {why}")));

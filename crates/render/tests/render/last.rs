@@ -1,7 +1,6 @@
 //! Compares the last events with the end of all events, over random traces with damage.
 #![allow(missing_docs, reason = "a test")]
 
-use crate::support::tools::Folder;
 use crate::support::{HEADER, Memory, channel, class, committed, field, unsigned};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::{Trace, open, unwatched};
@@ -327,10 +326,10 @@ fn folders_too() {
     for seed in 0..60 {
         let mut r = Random(seed);
         let kind = *r.pick(&[Kind::Sound, Kind::Lying, Kind::Damaged]);
-        let (memory, folder) = (memory(&mut r, kind, 1), Folder::new());
+        let (memory, folder) = (memory(&mut r, kind, 1), tempfile::tempdir().expect("a folder"));
         let options = Options { version: Version::V1_8, count_events: false };
-        ctf::write(&memory, &folder.0.join("t"), options, &unwatched).expect("CTF");
-        let Ok(found) = open(&folder.0, &Arc::default()) else { continue };
+        ctf::write(&memory, &folder.path().join("t"), options, &unwatched).expect("CTF");
+        let Ok(found) = open(folder.path(), &Arc::default()) else { continue };
         let selection = selection(&mut r, memory.schema.clock.frequency);
         for to in [To::Style(Style::Babeltrace), To::Style(Style::Fields)] {
             let last = *r.pick(&COUNTS);

@@ -3,7 +3,7 @@
 
 mod data;
 
-use crate::support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
+use crate::support::tools::{babeltrace, babeltrace20, babeltrace21};
 use crate::support::{HEADER, Memory, channel, class, committed, field, read, signed, unsigned};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
@@ -18,6 +18,7 @@ use lastwords_testkit::random::Random;
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
 use lastwords_trace::schema::{EnvValue, EventClass, FieldClass};
 use std::os::unix::fs::PermissionsExt;
+use tempfile::TempDir;
 
 const COUNTED: Options = Options { version: Version::V1_8, count_events: true };
 
@@ -68,8 +69,8 @@ fn styled(memory: &Memory, style: Style, selection: &Selection) -> String {
     String::from_utf8(out).expect("UTF-8")
 }
 
-fn write(memory: &Memory, folder: &Folder, options: Options) -> Totals {
-    ctf::write(memory, &folder.0.join("t"), options, &unwatched).expect("CTF")
+fn write(memory: &Memory, folder: &TempDir, options: Options) -> Totals {
+    ctf::write(memory, &folder.path().join("t"), options, &unwatched).expect("CTF")
 }
 
 #[test]
@@ -81,9 +82,9 @@ fn losses_are_discarded_events_and_packets() {
     memory.packets[0][1].0.discarded = 17;
     memory.packets[0][2].0.discarded = 17;
     for (program, version) in [(babeltrace20(), Version::V1_8), (babeltrace21(), Version::V2)] {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().expect("a folder");
         write(&memory, &folder, Options { version, count_events: false });
-        let printed = babeltrace(&program, &folder.0.join("t"));
+        let printed = babeltrace(&program, &folder.path().join("t"));
         assert!(printed.success, "{}", printed.err);
         assert_eq!(printed.out.iter().filter(|b| **b == b'\n').count(), 6);
         assert!(printed.err.contains("Tracer discarded 17 events between"), "{}", printed.err);
@@ -165,11 +166,11 @@ fn damaged_packets_are_truncated_and_clocks_that_go_back_are_corrected() {
         info.end = 0;
         bytes.extend([0xFF; 7]);
     }
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().expect("a folder");
     let totals = write(&memory, &folder, COUNTED);
     assert_eq!((totals.events, totals.packets, totals.streams), (10, 3, 2));
     assert_eq!(totals.faults, 4, "three cut, one mended");
-    let printed = babeltrace(&babeltrace20(), &folder.0.join("t"));
+    let printed = babeltrace(&babeltrace20(), &folder.path().join("t"));
     assert!(printed.success && printed.err.is_empty(), "{}", printed.err);
     let out = String::from_utf8(printed.out).expect("UTF-8");
     let numbers: Vec<&str> =
@@ -195,13 +196,13 @@ fn a_large_damaged_packet_is_truncated_like_a_small_one() {
         let large = memory.packets[0][1].1.len() > 1 << 18;
         assert_eq!(large, events > 10);
         memory.packets[0][1].1.extend([0xFF; 7]);
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().expect("a folder");
         let totals = write(&memory, &folder, COUNTED);
         assert_eq!((totals.events, totals.packets, totals.faults), (3 * events, 3, 1));
         let size =
-            |name| std::fs::metadata(folder.0.join("t").join(name)).expect("it exists").len();
+            |name| std::fs::metadata(folder.path().join("t").join(name)).expect("it exists").len();
         assert_eq!(size("stream-0-0") + size("metadata"), totals.bytes);
-        let printed = babeltrace(&babeltrace20(), &folder.0.join("t"));
+        let printed = babeltrace(&babeltrace20(), &folder.path().join("t"));
         assert!(printed.success && printed.err.is_empty(), "{}", printed.err);
         let out = String::from_utf8(printed.out).expect("UTF-8");
         let numbers = out
@@ -218,9 +219,9 @@ fn a_trace_without_packets_or_events_is_a_trace() {
     one.packets[1].push((committed(3, 10, 20, HEADER), vec![0; HEADER]));
     for memory in [empty, one] {
         for (program, version) in [(babeltrace20(), Version::V1_8), (babeltrace21(), Version::V2)] {
-            let folder = Folder::new();
+            let folder = tempfile::tempdir().expect("a folder");
             write(&memory, &folder, Options { version, count_events: true });
-            let printed = babeltrace(&program, &folder.0.join("t"));
+            let printed = babeltrace(&program, &folder.path().join("t"));
             assert!(
                 printed.success && printed.err.is_empty() && printed.out.is_empty(),
                 "{}",
@@ -234,9 +235,9 @@ fn a_trace_without_packets_or_events_is_a_trace() {
 fn files_are_private_and_nothing_is_overwritten() {
     let mut memory = memory();
     packet(&mut memory, 0, 0, &[1]);
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().expect("a folder");
     write(&memory, &folder, COUNTED);
-    let path = folder.0.join("t");
+    let path = folder.path().join("t");
     let mode =
         |p: &std::path::Path| std::fs::metadata(p).expect("it exists").permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o700);
@@ -248,7 +249,7 @@ fn files_are_private_and_nothing_is_overwritten() {
         matches!(&again, Err(e @ Error::Io { .. }) if e.to_string().contains("exists already")),
         "{again:?}"
     );
-    let link = folder.0.join("link");
+    let link = folder.path().join("link");
     std::os::unix::fs::symlink("/nonexistent/target", &link).expect("a link");
     assert!(lastwords_render::create_file(&link).is_err());
     assert!(ctf::write(&memory, &link, COUNTED, &unwatched).is_err());
@@ -259,11 +260,11 @@ fn a_class_that_ctf_cannot_express_is_an_error() {
     let mut memory = memory();
     let texts = FieldClass::Sequence(Box::new(FieldClass::String));
     memory.schema.channels[0].events[0].fields.push(field("bad", texts));
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().expect("a folder");
     for version in [Version::V1_8, Version::V2] {
         let error = ctf::write(
             &memory,
-            &folder.0.join("t"),
+            &folder.path().join("t"),
             Options { version, count_events: false },
             &unwatched,
         );
@@ -271,7 +272,7 @@ fn a_class_that_ctf_cannot_express_is_an_error() {
             error.expect_err("an error").to_string(),
             "the format cannot express channel 0, event \"app:one\", field \"bad\""
         );
-        assert!(!folder.0.join("t").exists(), "nothing remains");
+        assert!(!folder.path().join("t").exists(), "nothing remains");
     }
 }
 

@@ -127,18 +127,14 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_testkit::random::Random;
 
     /// Random labels of up to three ranges, some of which overlap, name all the values that their
     /// ranges contain, in order.
     #[test]
     fn labels_are_those_whose_ranges_contain_the_value() {
-        let mut state = 1u64;
-        let mut random = |below: i128| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            i128::from(state >> 33) % below
-        };
+        let mut random = Random(1);
+        let mut random = |below: u64| i128::from(random.below(below));
         for count in 0..40 {
             let mut ranges = || {
                 let lower = random(60) - 20;

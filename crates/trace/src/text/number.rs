@@ -348,6 +348,7 @@ fn fraction(out: &mut Vec<u8>, digits: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_testkit::random::Random;
 
     fn text(put: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = b"=".to_vec();
@@ -362,11 +363,9 @@ mod tests {
             let ten = 10u64.pow(power);
             values.extend([ten - 1, ten, ten + 1, ten.wrapping_mul(3), ten / 7]);
         }
-        let mut value = 1u64;
+        let mut random = Random(1);
         for _ in 0..100_000 {
-            value = value
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            let value = random.bits();
             values.push(value >> (value >> 58));
         }
         for value in values {
@@ -415,11 +414,9 @@ mod tests {
         }
         assert_eq!(text(|out| exact(out, f64::from(0.1f32), true)), "=0.1");
         assert_eq!(text(|out| exact(out, f64::from(16_777_215f32), true)), "=16777215");
-        let mut bits = 1u64;
+        let mut random = Random(1);
         for _ in 0..20_000 {
-            bits = bits
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            let bits = random.bits();
             let (value, short) = (f64::from_bits(bits), f32::from_bits((bits >> 32) as u32));
             let read = text(|out| exact(out, value, false))[1..].parse::<f64>().expect("a number");
             assert!(read == value || value.is_nan(), "{value:?} is {read:?}");

@@ -80,26 +80,26 @@ fn chunks_of_zeros_are_not_all_uncompressed() {
     );
 }
 
+/// Returns a file of version 6 with this number of CPUs, options, and buffers that share a table
+/// `behind` bytes after the options of the buffers. It ends with `end`.
+fn version_6(cpus: u32, options: &[u8], buffers: u64, behind: u64, end: &[u8]) -> Vec<u8> {
+    let head = b"6\0\0\x08\0\x10\0\0header_page\0";
+    let mut file = [&MAGIC[..], head, &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
+    file.extend([&cpus.to_le_bytes()[..], b"options  \0", options].concat());
+    let table = (file.len() as u64 + buffers * 16 + behind).to_le_bytes();
+    let option = [&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table, b"x\0"].concat();
+    (0..buffers).for_each(|_| file.extend(&option));
+    file.extend([&id::DONE.to_le_bytes()[..], b"flyrecord\0", end].concat());
+    file
+}
+
 /// A file of version 6 that has many CPUs, and many buffers without CPUs.
 #[test]
 fn buffers_without_cpus_are_not_counted_without_end() {
-    let head = b"6\0\0\x08\0\x10\0\0header_page\0";
-    let mut file = [&MAGIC[..], head, &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
-    file.extend([&1u32.to_le_bytes()[..], b"options  \0"].concat());
-    file.extend(
-        [&id::CPU_COUNT.to_le_bytes()[..], &4u32.to_le_bytes(), &u32::MAX.to_le_bytes()].concat(),
-    );
-    let table = file.len() as u64 + 1000 * 16 + 2 + 10 + 16;
-    for _ in 0..1000 {
-        file.extend(
-            [&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"]
-                .concat(),
-        );
-    }
-    file.extend(
-        [&id::DONE.to_le_bytes()[..], b"flyrecord\0", &[0; 16 + 4], b"flyrecord\0"].concat(),
-    );
-    let (_, written, length) = cost(&file);
+    let count =
+        [&id::CPU_COUNT.to_le_bytes()[..], &4u32.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
+    let end = [&[0; 16 + 4][..], b"flyrecord\0"].concat();
+    let (_, written, length) = cost(&version_6(1, &count, 1000, 2 + 10 + 16, &end));
     assert!(written < 64 * length, "{written} of {length}");
 }
 
@@ -109,27 +109,9 @@ fn shared_tables_are_not_counted_without_end() {
     const CPUS: u32 = 1 << 16;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("many.dat");
-    let refused = |buffers: usize, budget: Budget| {
-        let mut file = [
-            &MAGIC[..],
-            b"6\0\0\x08\0\x10\0\0header_page\0",
-            &[0; 8],
-            b"header_event\0",
-            &[0; 8 + 4 * 4 + 8],
-        ]
-        .concat();
-        file.extend([&CPUS.to_le_bytes()[..], b"options  \0"].concat());
-        let table = file.len() as u64 + buffers as u64 * 16 + 2;
-        for _ in 0..buffers {
-            file.extend(
-                [&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"]
-                    .concat(),
-            );
-        }
-        file.extend(
-            [&id::DONE.to_le_bytes()[..], b"flyrecord\0", &vec![0; 16 * CPUS as usize]].concat(),
-        );
-        std::fs::write(&path, file).unwrap();
+    let refused = |buffers: u64, budget: Budget| {
+        let table = vec![0; 16 * CPUS as usize];
+        std::fs::write(&path, version_6(CPUS, &[], buffers, 2, &table)).unwrap();
         crate::dat::open(&path, &budget.into()).err().map(|error| error.to_string())
     };
     let many =

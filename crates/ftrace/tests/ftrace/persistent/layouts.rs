@@ -9,6 +9,7 @@ use lastwords_image::unwatched;
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_testkit::form::Form;
 use lastwords_testkit::layouts::{Layout, Structure, Type};
+use lastwords_testkit::random::setting;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -53,10 +54,7 @@ fn types_of_known_kernels_give_the_known_layouts() {
 /// `LASTWORDS_LAYOUTS` layouts, from the seed `LASTWORDS_SEED` on.
 #[test]
 fn invented_layouts_are_read_by_their_types() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).map_or(default, |text| text.parse().unwrap())
-    };
-    let (count, first) = (number("LASTWORDS_LAYOUTS", 800), number("LASTWORDS_SEED", 0));
+    let (count, first) = (setting("LASTWORDS_LAYOUTS", 800), setting("LASTWORDS_SEED", 0));
     let mut needed = 0;
     for seed in first..first + count {
         let (layout, made) = invent(seed);

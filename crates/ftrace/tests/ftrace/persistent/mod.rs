@@ -12,6 +12,7 @@ use lastwords_ftrace::persistent;
 use lastwords_image::unwatched;
 use lastwords_testkit::form::Form;
 use lastwords_testkit::persistent::{Boot, Cpu, SIZE, put, region};
+use lastwords_testkit::random::setting;
 use made::{Event, Random, events, has, image, in_order, make, read, sub_buffer};
 use std::collections::BTreeSet;
 
@@ -247,10 +248,7 @@ fn emptied_sub_buffers_are_kept_apart() {
 /// seed `LASTWORDS_SEED` on.
 #[test]
 fn mutated_metadata_invents_nothing() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).map_or(default, |text| text.parse().unwrap())
-    };
-    let (count, first) = (number("LASTWORDS_MUTANTS", 400), number("LASTWORDS_SEED", 1));
+    let (count, first) = (setting("LASTWORDS_MUTANTS", 400), setting("LASTWORDS_SEED", 1));
     for form in [Form::PerCpu, Form::Common] {
         let mut complete = 0;
         for seed in first..first + count {

@@ -234,7 +234,12 @@ pub const CTF2: &[&str] = &[
 ];
 
 pub fn ctf2_metadata() -> Vec<u8> {
-    CTF2.iter().flat_map(|fragment| format!("\x1e{fragment}\n").into_bytes()).collect()
+    sequence(CTF2)
+}
+
+/// Returns metadata of CTF 2 with these fragments.
+pub fn sequence(fragments: &[impl std::fmt::Display]) -> Vec<u8> {
+    fragments.iter().flat_map(|fragment| format!("\x1e{fragment}\n").into_bytes()).collect()
 }
 
 pub fn ctf2_stream() -> Vec<u8> {

@@ -1,28 +1,7 @@
-//! Folders for tests, and the installed babeltrace2.
+//! The installed babeltrace2.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// A folder that is removed at the end of the test.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("lastwords-render-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).expect("a temporary folder");
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The output of babeltrace2.
 pub struct Printed {
