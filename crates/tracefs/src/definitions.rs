@@ -30,15 +30,19 @@ pub enum DefinitionKind {
 }
 
 impl DefinitionKind {
-    /// Returns a file of tracefs and a text in it that a kernel has if it supports such definitions.
-    fn support(self) -> (&'static str, &'static str) {
+    /// Returns true if the kernel supports such definitions: it has a file for them, or describes
+    /// them in its README.
+    fn is_supported(self, top: &Instance) -> bool {
+        let has = |file| top.path().join(file).exists();
         match self {
-            Self::Kprobe => ("kprobe_events", ""),
-            Self::Uprobe => ("uprobe_events", ""),
-            Self::Synthetic => ("synthetic_events", ""),
-            Self::Fprobe => ("README", "\tf[:["),
-            Self::Tprobe => ("README", "\tt[:["),
-            Self::Eprobe => ("README", "\te[:["),
+            Self::Kprobe => has("kprobe_events"),
+            Self::Uprobe => has("uprobe_events"),
+            Self::Synthetic => has("synthetic_events"),
+            Self::Fprobe | Self::Tprobe | Self::Eprobe => {
+                let form = self.letter().map(|letter| format!("{letter}[:["));
+                let help = top.read("README").unwrap_or_default();
+                form.is_some_and(|form| help.lines().any(|line| line.trim().starts_with(&form)))
+            }
         }
     }
 
@@ -162,12 +166,8 @@ impl Definition {
     /// # Errors
     /// The kernel lacks them, or the name is taken.
     pub(crate) fn check(&self, top: &Instance) -> anyhow::Result<()> {
-        let (option, (file, text)) = (self.kind.option(), self.kind.support());
-        let has = match text {
-            "" => top.path().join(file).exists(),
-            text => top.read(file).is_ok_and(|help| help.contains(text)),
-        };
-        if !has {
+        let option = self.kind.option();
+        if !self.kind.is_supported(top) {
             let kernel = rustix::system::uname();
             let release = kernel.release().to_string_lossy();
             bail!("{option}: Linux {release} has no {}", self.kind.needs());
@@ -319,6 +319,22 @@ mod tests {
             assert!(kprobe(wrong).is_err(), "{wrong}");
         }
         assert!(line(DefinitionKind::Uprobe, "p:m do_exit").is_err());
+    }
+
+    #[test]
+    fn the_kernel_s_help_says_which_probes_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = Instance::top(folder.path());
+        let help = "\t  Format: p[:[<group>/][<event>]] <place> [<args>]\n\
+                    \t           t[:[<group>/][<event>]] <tracepoint> [<args>]\n\
+                    \t\t   e[:[<group>/]<event>] <attached-group>.<attached-event> [<args>]\n";
+        std::fs::write(folder.path().join("README"), help).unwrap();
+        assert!(DefinitionKind::Tprobe.is_supported(&top));
+        assert!(DefinitionKind::Eprobe.is_supported(&top));
+        assert!(!DefinitionKind::Fprobe.is_supported(&top));
+        assert!(!DefinitionKind::Kprobe.is_supported(&top));
+        std::fs::write(folder.path().join("kprobe_events"), "").unwrap();
+        assert!(DefinitionKind::Kprobe.is_supported(&top));
     }
 
     #[test]

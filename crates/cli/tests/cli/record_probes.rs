@@ -73,12 +73,13 @@ fn functions_and_static_probes_are_found_by_name() {
 fn an_event_is_made_of_another() {
     let Some(place) = tracing() else { return };
     let help = std::fs::read_to_string(Path::new(crate::record::TRACEFS).join("README")).unwrap();
+    let has = |letter| help.contains(&format!(" {letter}[:["));
     for (option, letter, probe) in [
         ("--fprobe", "f", "x vfs_read"),
         ("--tprobe", "t", "x sched_switch"),
         ("--eprobe", "e", "x sched:sched_switch"),
     ] {
-        if help.contains(&format!("\t{letter}[:[")) {
+        if has(letter) {
             continue;
         }
         record(&place, &["--force", option, probe, "--", "true"])
@@ -87,7 +88,7 @@ fn an_event_is_made_of_another() {
             .says("they need");
         place.is_restored("a recording");
     }
-    if !help.contains("\te[:[") {
+    if !has("e") {
         return;
     }
     for event in ["syscalls.sys_enter_kill", "syscalls:sys_enter_kill"] {

@@ -94,9 +94,9 @@ const ALL_CLOCKS: &[&str] =
 
 /// Kinds of probes that a kernel may lack, with their letters in its README and their events.
 const PROBES: [(&str, &str, &[&str]); 3] = [
-    ("fprobe", "\tf[:[", &["entered", "left"]),
-    ("tprobe", "\tt[:[", &["ran"]),
-    ("eprobe", "\te[:[", &["made"]),
+    ("fprobe", " f[:[", &["entered", "left"]),
+    ("tprobe", " t[:[", &["ran"]),
+    ("eprobe", " e[:[", &["made"]),
 ];
 
 /// The events of one CPU in one instance, in their order.

@@ -19,7 +19,7 @@ pub(super) const NAME: &str = "choice-cost";
 pub(super) const WHAT: &str = "what options of `lastwords record` cost a program, beside trace-cmd: a table of ratios (kernels from 6.12 on)";
 
 /// How often the program opens its file.
-const TIMES: u32 = 400;
+const TIMES: u32 = 3000;
 /// How often each is measured.
 const ROUNDS: usize = 5;
 

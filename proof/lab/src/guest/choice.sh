@@ -169,7 +169,7 @@ probe() {
 
 # without LETTER KIND DEFINITION: true if the kernel has no such probes, which an error then says.
 without() {
-    grep -q "	$1\[:\[" $T/README && return 1
+    grep -q " $1\[:\[" $T/README && return 1
     wrong "no-$2" "--$2" "$3"
 }
 

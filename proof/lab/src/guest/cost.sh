@@ -47,6 +47,9 @@ row() {
 TIMES=$(cat /times)
 echo 'p:hand/opened do_sys_openat2 dfd=%di:s32' > $T/dynamic_events
 echo 'f:hand/entered vfs_read count=$arg3:u64' >> $T/dynamic_events
+# The first of all has to read the program's file.
+one first nothing ""
+rm $O/times
 for round in $(cat /rounds); do
     row sched '-e sched'
     row syscalls '-e syscalls'
