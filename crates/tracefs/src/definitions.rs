@@ -5,7 +5,7 @@
 //! else uses, so that exactly they can be removed again, also after the recorder was killed.
 
 use crate::elf;
-use crate::instance::Instance;
+use crate::instance::{Instance, KernelSays};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +54,9 @@ impl DefinitionKind {
             Self::Synthetic => "synthetic events: they need CONFIG_SYNTH_EVENTS",
             Self::Fprobe => "fprobe events: they need Linux 6.4 and CONFIG_FPROBE_EVENTS",
             Self::Tprobe => "tracepoint probes: they need Linux 6.4 and CONFIG_FPROBE_EVENTS",
-            Self::Eprobe => "event probes: they need Linux 5.15 and CONFIG_PROBE_EVENTS",
+            Self::Eprobe => {
+                "event probes: they need Linux 5.15 and CONFIG_EPROBE_EVENTS, which older kernels call CONFIG_PROBE_EVENTS"
+            }
         }
     }
 
@@ -168,9 +170,7 @@ impl Definition {
     pub(crate) fn check(&self, top: &Instance) -> anyhow::Result<()> {
         let option = self.kind.option();
         if !self.kind.is_supported(top) {
-            let kernel = rustix::system::uname();
-            let release = kernel.release().to_string_lossy();
-            bail!("{option}: Linux {release} has no {}", self.kind.needs());
+            bail!("{option}: Linux {} has no {}", release(), self.kind.needs());
         }
         if self.exists(top)? {
             bail!("{option}: an event {}:{} exists; choose another name", self.system, self.name);
@@ -183,10 +183,20 @@ impl Definition {
     /// # Errors
     /// The kernel refuses it.
     pub(crate) fn add(&self, top: &Instance) -> anyhow::Result<()> {
-        let mut lines = self.line.lines();
-        lines
-            .try_for_each(|line| top.write("dynamic_events", line))
-            .with_context(|| self.kind.option())
+        let option = self.kind.option();
+        let added = self.line.lines().try_for_each(|line| top.write("dynamic_events", line));
+        added.map_err(|error| {
+            // The README of a kernel describes event probes even if it was built without them.
+            let is_explained = error.chain().any(|cause| cause.is::<KernelSays>());
+            match self.kind {
+                DefinitionKind::Eprobe if !is_explained => error.context(format!(
+                    "{option}: Linux {} may have no {}",
+                    release(),
+                    self.kind.needs()
+                )),
+                _ => error.context(option),
+            }
+        })
     }
 
     /// Removes the event if it exists, and returns whether it did. A synthetic event has no group
@@ -253,6 +263,11 @@ fn offsets(probe: &str, text: &str) -> anyhow::Result<Vec<String>> {
     let more = more.with_context(|| format!("{place}: behind + is no offset"))?;
     let offset = elf::function(path.as_ref(), name)?.saturating_add(more);
     Ok(vec![format!("{path}:{offset:#x}{args}")])
+}
+
+/// Returns the version of the running kernel.
+fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 fn check_name(option: &str, name: &str) -> anyhow::Result<()> {
