@@ -254,8 +254,9 @@ mod tests {
 
     #[test]
     fn what_a_host_may_not_want_is_refused() {
+        type Change = fn(&mut Wanted);
         good().check().unwrap();
-        let cases: [(&str, fn(&mut Wanted)); 12] = [
+        let cases: [(&str, Change); 12] = [
             ("nothing to record", |w| (w.events.clear(), w.tracer = None).0),
             ("no name", |w| w.events[0].pattern = "../../x".into()),
             ("no name", |w| w.events[0].pattern = "a\nb".into()),
