@@ -7,6 +7,10 @@ use lastwords_ftrace::dat::ShiftSample;
 use lastwords_open::tracer_now;
 use lastwords_stream::{Heard, Line};
 
+/// The rates of two clocks differ by at most one part of so many (100 ppm): crystals do by less, and
+/// the clocks of a host and its guest count the same crystal.
+const DRIFT: u64 = 10_000;
+
 /// Most measurements of a recording. A file has all of them for each CPU.
 const MOST: usize = 512;
 
@@ -102,17 +106,48 @@ impl ClockShift {
         }
     }
 
-    /// Returns the largest error of the measurements in nanoseconds; none if there is none.
+    /// Returns the measurements, each limited by all others: a clock cannot have gone further since
+    /// a better measurement than [`DRIFT`] allows. Measurements that contradict each other keep their
+    /// own errors.
     #[must_use]
-    pub fn error(&self) -> Option<u64> {
-        self.measured.iter().map(|measured| measured.error).max()
+    pub fn refined(&self) -> Vec<Measured> {
+        let own = |at: &Measured| {
+            let error = i64::try_from(at.error).unwrap_or(i64::MAX);
+            (at.time, at.offset.saturating_sub(error), at.offset.saturating_add(error))
+        };
+        let mut limits: Vec<(u64, i64, i64)> = self.measured.iter().map(own).collect();
+        for _ in 0..2 {
+            let mut before: Option<(u64, i64, i64)> = None;
+            for limit in &mut limits {
+                if let Some((time, low, high)) = before {
+                    let drift = limit.0.abs_diff(time).div_ceil(DRIFT);
+                    let drift = i64::try_from(drift).unwrap_or(i64::MAX);
+                    let low = low.saturating_sub(drift).max(limit.1);
+                    let high = high.saturating_add(drift).min(limit.2);
+                    if low <= high {
+                        (limit.1, limit.2) = (low, high);
+                    }
+                }
+                before = Some(*limit);
+            }
+            // The second pass goes back in time.
+            limits.reverse();
+        }
+        let measured = |(time, low, high): (u64, i64, i64)| {
+            let width = high.abs_diff(low);
+            Measured {
+                time,
+                offset: low.saturating_add_unsigned(width / 2),
+                error: width.div_ceil(2),
+            }
+        };
+        limits.into_iter().map(measured).collect()
     }
 
     /// Returns the measurements for a file.
     pub(super) fn samples(&self) -> Vec<ShiftSample> {
-        let sample =
-            |measured: &Measured| ShiftSample { time: measured.time, offset: measured.offset };
-        self.measured.iter().map(sample).collect()
+        let sample = |at: Measured| ShiftSample { time: at.time, offset: at.offset };
+        self.refined().into_iter().map(sample).collect()
     }
 }
 
@@ -144,9 +179,40 @@ mod tests {
         assert!((MOST / 2..=MOST).contains(&times.len()), "{}", times.len());
         assert_eq!((times.first(), times.last()), (Some(&0), Some(&100_000)));
         assert!(times.windows(2).all(|pair| (1..1024).contains(&(pair[1] - pair[0]))));
-        assert_eq!(shift.error(), Some(100_000));
         // A clock that stands still adds nothing.
         shift.add_last(of(100_000));
         assert_eq!(shift.measured.len(), times.len());
+    }
+
+    #[test]
+    fn a_good_measurement_limits_the_bad_ones_around_it() {
+        let second = 1_000_000_000;
+        let of = |measured: &[(u64, i64, u64)]| {
+            let mut shift = ClockShift::default();
+            for (time, offset, error) in measured {
+                shift.add_last(Measured { time: *time, offset: *offset, error: *error });
+            }
+            shift.refined()
+        };
+        // The true difference is 1,000,000 at first, and grows by 10 us each second.
+        let truth = |time: u64| 1_000_000 + (time / second * 10_000) as i64;
+        let drawn: [(u64, i64, u64); 5] = [
+            (0, 30_000_000, 32_000_000),
+            (second, -700, 2_000),
+            (2 * second, 5_000_000, 6_000_000),
+            (3 * second, 900, 1_000),
+            (4 * second, -4_000_000, 4_000_000),
+        ];
+        let measured = drawn.map(|(time, wrong, error)| (time, truth(time) + wrong, error));
+        let refined = of(&measured);
+        for at in &refined {
+            assert!(at.offset.abs_diff(truth(at.time)) <= at.error, "{at:?}");
+            assert!(at.error <= 102_500, "{at:?}");
+        }
+        assert_eq!((refined[3].offset, refined[3].error), (truth(3 * second) + 900, 1_000));
+        assert_eq!(refined.iter().map(|at| at.time).collect::<Vec<_>>(), drawn.map(|at| at.0));
+        // A clock that was set: each measurement keeps its own.
+        let set = of(&[(0, 0, 10), (second, 5_000_000, 10)]);
+        assert_eq!((set[0].offset, set[1].offset, set[1].error), (0, 5_000_000, 10));
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! Each second, the host asks for the reading of the guest's clock ([`clocks`]). It takes the reading
 //! for that of the middle between question and answer, and keeps the answer that came soonest. The
-//! difference of the clocks is wrong by half of that time at most. The files have the options
+//! difference of the clocks is wrong by half of that time at most, or by less if a better measurement
+//! is near. The files have the options
 //! TRACEID, GUEST and TIME_SHIFT, by which trace-cmd, KernelShark and `lastwords report` show the
 //! events of both by the clock of the host.
 //!

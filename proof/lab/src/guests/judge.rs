@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::super::compare::Rows;
 use rig::run_quietly;
@@ -81,33 +81,31 @@ fn rounds(text: &str) -> Vec<bool> {
     (1..=ROUNDS).filter_map(of).collect()
 }
 
-/// The difference that was said has the right sign, and its error is no more than a round of markers
-/// takes: both are round trips over the same network.
+/// The difference that was said has the right sign, and no marker is further from its place than the
+/// error that was said.
 fn clocks(said: &str, text: &str, is_late: bool, what: &str, rows: &mut Rows) -> Result<()> {
     let line = said.lines().find(|line| line.contains("its clock is")).context("no clock")?;
     let word = if is_late { "s ahead of" } else { "s behind" };
     let error = line.split("is wrong by ").nth(1).and_then(|rest| rest.split(' ').next());
     let error: f64 = error.context("no error")?.parse()?;
-    let time = |word: &str| {
+    // Nanoseconds. trace-cmd puts no dot into the times of some clocks, and no blank before them.
+    let time = |word: &str| -> Option<i64> {
         let line = text.lines().find(|line| line.trim_end().ends_with(word))?;
         let (head, _) = line.split_once(": print:").or(line.split_once(": tracing_mark_write:"))?;
-        head.rsplit(' ').next()?.parse::<f64>().ok()
+        head.rsplit([' ', ']']).next()?.replace('.', "").parse().ok()
     };
-    let mut widths = Vec::new();
+    let (mut widths, mut beyond, slack) = (Vec::new(), 0, (error * 1e3) as i64);
     for round in 1..=ROUNDS {
-        let [begins, here, ends] = words(round).map(|word| time(&word));
-        let (begins, here, ends) = begins
-            .zip(here)
-            .zip(ends)
-            .map(|((begins, here), ends)| (begins, here, ends))
-            .with_context(|| format!("round {round} has no times"))?;
-        let slack = error / 1e6;
-        let is_within = begins - slack <= here && here <= ends + slack;
-        ensure!(is_within, "round {round}: {begins} {here} {ends}, with an error of {error} us");
-        widths.push(ends - begins);
+        let times: Option<Vec<i64>> = words(round).iter().map(|word| time(word)).collect();
+        let times = times.with_context(|| format!("round {round} has no times"))?;
+        let [begins, here, ends] = times[..] else { continue };
+        beyond += usize::from(!(begins - slack <= here && here <= ends + slack));
+        widths.push((ends - begins) / 1000);
     }
-    let least = widths.iter().copied().fold(f64::INFINITY, f64::min) * 1e6;
-    let detail = format!("{line}; the shortest round took {least:.0} us");
+    let detail = format!("{beyond} of {ROUNDS} rounds are wrong by more than {error} us");
+    rows.row(beyond == 0, &format!("{what}: the error that was said"), &detail);
+    let least = widths.iter().min().copied().unwrap_or(0);
+    let detail = format!("{line}; the shortest round took {least} us");
     rows.row(line.contains(word), &format!("{what}: the sign of the difference"), &detail);
     Ok(())
 }

@@ -156,12 +156,14 @@ fn tell(saved: &SavedGuest) -> bool {
         }
         None => say::note(format_args!("guest {name}: no event came, and there is no file")),
     }
-    if let (Some(last), Some(error)) = (shift.measured.last(), shift.error()) {
+    let measured = shift.refined();
+    let error = measured.iter().map(|measured| measured.error).max();
+    if let (Some(last), Some(error)) = (measured.last(), error) {
         let seconds = Duration::from_nanos(last.offset.unsigned_abs()).as_secs_f64();
         let word = if last.offset < 0 { "ahead of" } else { "behind" };
         say::note(format_args!(
             "guest {name}: its clock is {seconds:.6} s {word} the host's; each of {} is wrong by {:.1} us at most",
-            count(shift.measured.len() as u64, "measurement"),
+            count(measured.len() as u64, "measurement"),
             Duration::from_nanos(error).as_secs_f64() * 1e6
         ));
     }
