@@ -10,14 +10,14 @@ use crate::bundle::{self, Bundle};
 use crate::dumped_kernel::kernel;
 use crate::{Options, package};
 use anyhow::{Context, bail, ensure};
-use lastwords_bytes::{Budget, ByteOrder};
+use lastwords_bytes::Budget;
 use lastwords_ftrace::page::{self, Events};
 use lastwords_ftrace::persistent::{Boot, Members, Region};
 use lastwords_ftrace::{Format, HeaderPage, Ring as _, Symbols, Tracing};
 use lastwords_image::{decompress, vmcore};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, find, vmlinux};
-use lastwords_trace::evidence::Gap;
+use lastwords_trace::evidence::{Evidence, Gap};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -67,27 +67,17 @@ impl Landmarks {
 pub(super) struct Described {
     /// The source, in words for messages.
     pub(super) source: String,
-    pub(super) uname: String,
-    pub(super) formats: BTreeMap<u16, Format>,
-    pub(super) comms: BTreeMap<u32, String>,
-    pub(super) tgids: BTreeMap<u32, u32>,
-    pub(super) printk_formats: BTreeMap<u64, String>,
-    pub(super) clocks: String,
-    pub(super) symbols: Arc<dyn Symbols>,
+    /// The kernel's tracer, without trace arrays. The evidence is on the source.
+    pub(super) tracing: Tracing,
     pub(super) landmarks: Landmarks,
     /// Names and addresses of modules.
     pub(super) modules: Vec<(String, u64)>,
-    pub(super) byte_order: ByteOrder,
     /// The header of a sub-buffer, if it is known.
     pub(super) header_page: Option<HeaderPage>,
     pub(super) build_id: Option<String>,
     /// The layout of the regions that the kernel writes, by its types, or what is wrong with them;
     /// none if no types are known.
     pub(super) layout: Option<Result<Members, String>>,
-    /// Remarks on the source.
-    pub(super) notes: Vec<String>,
-    /// The missing parts of the source.
-    pub(super) gaps: Vec<Gap>,
 }
 
 /// The result of comparing a description's addresses with those that a region saves.
@@ -172,28 +162,20 @@ impl Described {
     }
 
     fn of_bundle(bundle: &Bundle, source: String, budget: &Budget) -> anyhow::Result<Self> {
-        let (formats, notes) = bundle.formats();
+        let mut tracing = bundle.tracing();
+        tracing.byte_order = bundle.byte_order();
+        tracing.evidence.gaps = bundle.gaps();
         let types = bundle.btf().and_then(|btf| Btf::parse(btf.to_vec(), None, budget).ok());
         let header_page = bundle.header_page();
         let layout = types.map(|btf| layout(&Types::new(Arc::new(btf)), header_page, &source));
-        let symbols = bundle.kallsyms();
         Ok(Self {
             source,
-            uname: bundle.uname(),
-            formats,
-            comms: bundle.comms(),
-            tgids: bundle.tgids(),
-            printk_formats: bundle.printk_formats(),
-            clocks: bundle.clocks(),
-            landmarks: Landmarks::find(&symbols),
-            symbols: Arc::new(symbols),
+            landmarks: Landmarks::find(tracing.symbols.as_ref()),
+            tracing,
             modules: bundle.modules(),
-            byte_order: bundle.byte_order(),
             header_page,
             build_id: bundle.build_id(),
             layout,
-            notes,
-            gaps: bundle.gaps(),
         })
     }
 
@@ -230,34 +212,26 @@ impl Described {
             kernel(&physical, found, &options.memory, budget, "").with_context(named)?;
         let tracing = lastwords_ftrace::memory::description(&kernel).with_context(named)?;
         let mut described = Self::of_kernel(&kernel, &tracing, source);
-        described.notes.splice(0..0, notes);
+        described.tracing.evidence.notes.splice(0..0, notes);
         Ok(described)
     }
 
     /// Takes what a kernel's tracer has.
     pub(super) fn of_kernel(kernel: &Kernel, tracing: &Tracing, source: String) -> Self {
         let header_page = Some(tracing.header_page);
+        let evidence = Evidence { notes: tracing.evidence.notes.clone(), ..Evidence::default() };
         Self {
             layout: Some(layout(&kernel.types, header_page, &source)),
             source,
-            uname: tracing.uname.clone(),
-            formats: tracing.formats.clone(),
-            comms: tracing.comms.clone(),
-            tgids: tracing.tgids.clone(),
-            printk_formats: tracing.printk_formats.clone(),
-            clocks: tracing.clocks.clone(),
-            symbols: Arc::clone(&tracing.symbols),
+            tracing: Tracing { arrays: Vec::new(), evidence, ..tracing.clone() },
             landmarks: Landmarks::find(tracing.symbols.as_ref()),
             modules: kernel
                 .modules
                 .iter()
                 .map(|module| (module.name.clone(), module.base))
                 .collect(),
-            byte_order: tracing.byte_order,
             header_page,
             build_id: kernel.build_id(),
-            notes: tracing.evidence.notes.clone(),
-            gaps: Vec::new(),
         }
     }
 
@@ -389,7 +363,7 @@ pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &m
     let mut counts: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
     each_payload(region, SAMPLE, |payload| {
         let id = page::short(payload, 0, region.layout.byte_order);
-        let Some(format) = described.formats.get(&id) else { return };
+        let Some(format) = described.tracing.formats.get(&id) else { return };
         let (good, bad) = counts.entry(id).or_default();
         let count = if fits(format, payload.len() as u64) { good } else { bad };
         *count = count.saturating_add(1);
@@ -401,14 +375,14 @@ pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &m
     }
     let source = described.source.clone();
     if described.agreement(region) == Agreement::Different {
-        described.formats.clear();
+        described.tracing.formats.clear();
         notes.push(format!(
             "events are shown without the formats of {source}, which do not fit them"
         ));
         return;
     }
     for id in wrong {
-        if let Some(Format { system, name, .. }) = described.formats.remove(&id) {
+        if let Some(Format { system, name, .. }) = described.tracing.formats.remove(&id) {
             notes.push(format!(
                 "events with id {id} are shown without a format: they have other lengths than {system}:{name}, which has this id in {source}"
             ));

@@ -42,7 +42,7 @@ pub(super) fn find(described: &Described, region: &Region) -> Placement {
     else {
         return Placement::Saved;
     };
-    if !is_known || !described.uname.contains("x86_64") {
+    if !is_known || !described.tracing.uname.contains("x86_64") {
         return Placement::Saved;
     }
     let are_modules_low =

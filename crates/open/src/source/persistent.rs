@@ -383,7 +383,7 @@ impl Descriptions {
             return Ok(Tracing { symbols, ..base(region, "") });
         };
         let (source, page) = (&described.source, described.header_page.unwrap_or(header_page));
-        if described.byte_order != region.layout.byte_order {
+        if described.tracing.byte_order != region.layout.byte_order {
             bail!("{source} is of a machine of another byte order than the region");
         }
         if page != header_page {
@@ -391,8 +391,9 @@ impl Descriptions {
                 "sub-buffers of {source} begin otherwise ({page:?}) than those of the region ({header_page:?})"
             );
         }
-        notes.append(&mut described.notes);
-        let gaps = std::mem::take(&mut described.gaps);
+        let Evidence { notes: mut remarks, gaps, .. } =
+            std::mem::take(&mut described.tracing.evidence);
+        notes.append(&mut remarks);
         describe::drop_misfits(&mut described, region, notes);
         let mut boot = region.boot.clone();
         match placement::find(&described, region) {
@@ -476,13 +477,15 @@ fn base(region: &Region, uname: &str) -> Tracing {
 /// Makes a description without anything that depends on addresses or on the boot.
 fn without_names(of: Described, boot: &Boot, region: &Region) -> Tracing {
     let symbols = Arc::new(RelocatedSymbols::unknown(boot));
-    Tracing { formats: of.formats, clocks: of.clocks, symbols, ..base(region, &of.uname) }
+    let Tracing { formats, clocks, uname, .. } = of.tracing;
+    Tracing { formats, clocks, symbols, ..base(region, &uname) }
 }
 
 /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are
 /// left out if the boot is another one.
 fn with_names(of: Described, boot: &Boot, region: &Region, notes: &mut Vec<String>) -> Tracing {
-    let symbols = RelocatedSymbols::new(of.symbols, of.landmarks, of.modules, boot, notes);
+    let Described { tracing: of, landmarks, modules, .. } = of;
+    let symbols = RelocatedSymbols::new(of.symbols, landmarks, modules, boot, notes);
     let is_same_boot = symbols.are_of_the_boot();
     let printk = of.printk_formats.into_iter();
     let printk_formats =
