@@ -21,6 +21,8 @@ const MAGIC: [u8; 4] = 0x4347_4244_u32.to_le_bytes();
 const HEAD: usize = 12;
 /// Zones begin at multiples of this: their sizes are powers of two from a page on.
 const STEP: usize = 4096;
+/// The fewest zeros that are no data.
+const ZEROS: usize = 16;
 /// The most bytes of a zone.
 const MAX: usize = 16 << 20;
 /// The most bytes of a record when it is decompressed.
@@ -70,50 +72,112 @@ pub fn find(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<
         }
         Ok(())
     })?;
+    let ends = heads.iter().skip(1).map(|(at, _)| *at).chain([u64::MAX]).collect::<Vec<_>>();
     let mut zones = Vec::new();
-    for (at, (start, size)) in heads {
+    for ((at, (start, size)), end) in heads.into_iter().zip(ends).filter(|((_, of), _)| of.1 > 0) {
         budget.bytes(image.name(), size as u64)?;
-        zones.push(zone(image, at, start, size));
+        zones.push(zone(image, at, (start, size), end));
     }
     Ok(zones)
 }
 
 /// Returns the position behind the newest byte and the number of bytes, if a page begins with the
-/// head of a zone that has data.
+/// head of a zone.
 fn size(page: &[u8]) -> Option<(usize, usize)> {
     let word = |at: usize| page.get(at..)?.first_chunk::<4>().copied();
     let number = |at: usize| usize::try_from(u32::from_le_bytes(word(at)?)).ok();
     let (start, size) = (number(4)?, number(8)?);
-    (word(0)? == MAGIC && (1..=MAX).contains(&size) && start <= size).then_some((start, size))
+    (word(0)? == MAGIC && size <= MAX && start <= size).then_some((start, size))
 }
 
-/// Reads a zone. Data that the image lacks cost what is behind them, too.
-fn zone(image: &dyn Image, address: u64, start: usize, size: usize) -> Zone {
-    let mut data = vec![0; size];
-    let at = address.saturating_add(HEAD as u64);
-    let mut missing = None;
-    if let Err(hole) = image.read(at, &mut data) {
-        let held = usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0).min(size);
-        missing =
-            Some(format!("{} of {size} bytes are missing: {hole}", size.saturating_sub(held)));
-        data.truncate(held);
-    }
-    // The oldest byte is behind the newest, if the zone was filled.
-    data.rotate_left(if missing.is_none() && start < size { start } else { 0 });
-    match record(&data) {
-        Some((kind, text, is_compressed)) => {
-            let mut text = text.to_vec();
-            if is_compressed {
-                let (plain, why) = decompress(&text);
-                text = plain;
-                missing = missing.or(why);
+/// The bytes of a zone, the oldest first, divided where some are missing.
+struct Data {
+    runs: Vec<Vec<u8>>,
+    /// Bytes that are missing, and the reason of the first.
+    missing: usize,
+    why: Option<String>,
+    /// The last bytes are missing.
+    is_cut: bool,
+}
+
+impl Data {
+    /// Reads the bytes in a range of addresses, page by page. A page of zeros is missing, too: no text
+    /// has one.
+    fn read(&mut self, image: &dyn Image, from: u64, to: u64) {
+        let mut at = from;
+        while at < to {
+            let end = (at | (STEP as u64 - 1)).saturating_add(1).min(to);
+            let mut page = vec![0; usize::try_from(end.saturating_sub(at)).unwrap_or(0)];
+            let why = match image.read(at, &mut page) {
+                Err(hole) => Some(hole.to_string()),
+                Ok(()) if page.len() >= ZEROS && page.iter().all(|byte| *byte == 0) => {
+                    Some(format!("address {at:#x} reads as zero"))
+                }
+                Ok(()) => None,
+            };
+            let is_there = why.is_none();
+            match self.runs.last_mut().filter(|_| is_there && !self.is_cut) {
+                Some(run) => run.append(&mut page),
+                None if is_there => self.runs.push(page),
+                None => self.missing = self.missing.saturating_add(page.len()),
             }
-            Zone { address, kind, text, missing }
+            self.why = self.why.take().or(why);
+            self.is_cut = !is_there;
+            at = end;
         }
-        None => {
-            let kind = if is_log(&data) { Kind::Console } else { Kind::Other };
-            Zone { address, kind, text: data, missing }
+    }
+
+    /// The bytes that are there. Lines that are not whole are left out.
+    fn lines(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for (at, run) in self.runs.iter().enumerate() {
+            let newline = |byte: &u8| *byte == b'\n';
+            let after = |place: usize| place.saturating_add(1);
+            let is_first = at == 0;
+            let from =
+                if is_first { 0 } else { run.iter().position(newline).map_or(run.len(), after) };
+            let is_last = after(at) == self.runs.len() && !self.is_cut;
+            let to =
+                if is_last { run.len() } else { run.iter().rposition(newline).map_or(0, after) };
+            text.extend_from_slice(run.get(from..to).unwrap_or_default());
         }
+        text
+    }
+}
+
+/// Reads a zone that ends before `end`, where the next one begins.
+fn zone(image: &dyn Image, address: u64, (start, size): (usize, usize), end: u64) -> Zone {
+    let from = address.saturating_add(HEAD as u64);
+    let at = |position: usize| from.saturating_add(position as u64);
+    let mut data = Data { runs: Vec::new(), missing: 0, why: None, is_cut: false };
+    if at(size) > end {
+        let over = at(size).saturating_sub(end.max(from));
+        data.why = Some(format!("its size leads into the zone at {end:#x}"));
+        data.missing = usize::try_from(over).unwrap_or(size);
+        data.read(image, from, end);
+        data.is_cut = true;
+    } else {
+        // The oldest byte is behind the newest, if the zone was filled.
+        data.read(image, at(start % size.max(1)), at(size));
+        data.read(image, from, at(start % size.max(1)));
+    }
+    let why =
+        data.why.as_ref().map(|why| format!("{} of {size} bytes are missing: {why}", data.missing));
+    let first = data.runs.first().map_or(&[][..], Vec::as_slice);
+    match record(first) {
+        Some((kind, text, true)) => {
+            let (text, other) = decompress(text);
+            Zone { address, kind, text, missing: why.or(other) }
+        }
+        Some((kind, text, false)) => {
+            let head = first.len().saturating_sub(text.len());
+            let text = data.lines().split_off(head.min(data.lines().len()));
+            Zone { address, kind, text, missing: why }
+        }
+        None if is_log(first) => {
+            Zone { address, kind: Kind::Console, text: data.lines(), missing: why }
+        }
+        None => Zone { address, kind: Kind::Other, text: data.runs.concat(), missing: why },
     }
 }
 
@@ -239,8 +303,35 @@ mod tests {
         assert!(text.as_bytes().starts_with(&zones[0].text), "{:?}", zones[0]);
         assert!(!zones[0].text.is_empty());
         assert!(zones[0].missing.as_ref().unwrap().contains("deflate"), "{:?}", zones[0].missing);
-        let cut = found(&[(0x1000, head(0x3000, 0x3000))], 0x2000);
+        let cut = found(&[(0x1000, [head(0x3000, 0x3000), vec![b'x'; 0xff4]].concat())], 0x2000);
         assert_eq!(cut[0].text.len(), 0x1000 - HEAD);
         assert!(cut[0].missing.as_ref().unwrap().starts_with("8204 of 12288 bytes"), "{cut:?}");
+    }
+
+    /// A page that reads as zero costs its lines, also where the zone was filled and goes on at its
+    /// begin; and a size that leads into the next zone is not followed.
+    #[test]
+    fn a_page_costs_its_own_lines() {
+        const LEN: usize = 24;
+        let line = |n: usize| format!("<4>[  {n:04}.000000] line\n").into_bytes();
+        let text: Vec<u8> = (0..700).flat_map(line).collect();
+        let (start, size) = (1000, text.len());
+        let mut data = text.clone();
+        data.rotate_right(start);
+        let mut zone = [head(start as u32, size as u32), data].concat();
+        zone[0x2000..0x3000].fill(0);
+        let zones = found(&[(0x1000, zone)], 0x8000);
+        let lost = (0x2000 - HEAD - start)..(0x3000 - HEAD - start);
+        let is_there = |n: &usize| n * LEN + LEN <= lost.start || n * LEN >= lost.end;
+        let expected: Vec<u8> = (0..700).filter(is_there).flat_map(line).collect();
+        assert_eq!((zones.len(), zones[0].kind), (1, Kind::Console));
+        assert_eq!(String::from_utf8_lossy(&zones[0].text), String::from_utf8_lossy(&expected));
+        let missing = zones[0].missing.as_ref().unwrap();
+        assert!(missing.starts_with("4096 of 16800 bytes are missing"), "{missing}");
+        let long = [head(0x1100, 0x1100), text[..0xff4].to_vec()].concat();
+        let zones = found(&[(0x1000, long), (0x2000, head(0, 0))], 0x4000);
+        assert_eq!((zones.len(), zones[0].kind), (1, Kind::Console));
+        assert!(text.starts_with(&zones[0].text) && zones[0].text.len() > 0xff4 - LEN);
+        assert!(zones[0].missing.as_ref().unwrap().contains("leads into the zone"));
     }
 }

@@ -48,8 +48,12 @@ pub(super) struct Entries<'k> {
 }
 
 impl<'k> Map<'k> {
-    /// Reads what describes a table.
-    pub(super) fn new(kernel: &'k Kernel, object: Object<'k>) -> Result<Self, Error> {
+    /// Reads what describes a table. `from_zero`: as [`Map::counts_from_zero`] says.
+    pub(super) fn new(
+        kernel: &'k Kernel,
+        object: Object<'k>,
+        from_zero: bool,
+    ) -> Result<Self, Error> {
         let bits = object.u64("map_bits")?;
         let (slots, elements) = (object.u64("map_size")?, object.u64("max_elts")?);
         let is_table = BITS.contains(&bits)
@@ -63,7 +67,7 @@ impl<'k> Map<'k> {
         if !(1..=KEY_MAX).contains(&key_size) {
             return Err(damaged(&object, key_size as u64, "the size of a key"));
         }
-        let next = object.i64("next_elt")?.saturating_add(1);
+        let next = object.i64("next_elt")?.saturating_add(i64::from(!from_zero));
         Ok(Self {
             kernel,
             key_size,
@@ -73,6 +77,22 @@ impl<'k> Map<'k> {
             claimed: u64::try_from(next).unwrap_or_default().min(elements),
             object,
         })
+    }
+
+    /// Returns true if `next_elt` is the number of elements that were taken, as in newer kernels, and
+    /// false if it is the last of them. None if this table does not tell.
+    pub(super) fn counts_from_zero(kernel: &'k Kernel, object: Object<'k>) -> Option<bool> {
+        let next = object.i64("next_elt").ok()?;
+        let map = Self::new(kernel, object, false).ok()?;
+        // All are taken.
+        if i64::try_from(map.claimed).ok()? != next.checked_add(1)? {
+            return None;
+        }
+        let mut place = None;
+        map.each("elts", map.claimed, &mut |at| place = Some(at)).ok()?;
+        let Some(place) = place else { return Some(false) };
+        let element = kernel.object("tracing_map_elt", kernel.memory.pointer(place).ok()?).ok()?;
+        Some(map.sum(&element, 0).ok()? == 0)
     }
 
     /// Reads all rows, in the order of the slots. `sums` is the number of sums of a row.
@@ -233,5 +253,157 @@ impl<'k> Map<'k> {
         }
         let place = place.wrapping_add(index.wrapping_mul(8));
         self.kernel.memory.number(place, 8).map_err(Error::hole("a variable of a row"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lastwords_bytes::Budget;
+    use lastwords_image::{Hole, HoleCause};
+    use lastwords_kernel::Sources;
+    use lastwords_kernel::memory::Memory;
+    use lastwords_kernel::vmcoreinfo::VmcoreInfo;
+    use lastwords_testkit::btf::Writer;
+    use std::sync::Arc;
+
+    const TEXT: u64 = 0xffff_ffff_8100_0000;
+    const BASE: u64 = 0xffff_8880_0000_0000;
+    const MAP: u64 = BASE;
+    const SLOT_PAGES: u64 = BASE + 0x400;
+    const POOL_PAGES: u64 = BASE + 0x800;
+    const SLOTS: u64 = BASE + 0x1000;
+    const POOL: u64 = BASE + 0x2000;
+    const ELEMENTS: u64 = BASE + 0x3000;
+    const COMPARE: u64 = TEXT + 0x100;
+    const ROWS: u64 = 5;
+
+    /// Memory from [`BASE`] on.
+    #[derive(Clone)]
+    struct Made(Vec<u8>);
+
+    impl Made {
+        fn put(&mut self, at: u64, value: u64) {
+            let at = (at - BASE) as usize;
+            self.0[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+
+        /// A table of 128 elements, of which the first are taken.
+        fn new(from_zero: bool) -> Self {
+            let mut made = Self(vec![0; 0x8000]);
+            let next = if from_zero { ROWS } else { ROWS - 1 };
+            // map_bits, map_size, max_elts, key_size, next_elt, hits, drops, map, elts, fields.
+            for (n, value) in [7, 256, 128, 8, next, 15, 0, SLOT_PAGES, POOL_PAGES, COMPARE]
+                .into_iter()
+                .enumerate()
+            {
+                made.put(MAP + n as u64 * 8, value);
+            }
+            for (array, shift, page) in [(SLOT_PAGES, 4, SLOTS), (POOL_PAGES, 3, POOL)] {
+                let entries = 4096 >> shift;
+                for (n, value) in [shift, 12 - shift, entries, array + 64].into_iter().enumerate() {
+                    made.put(array + n as u64 * 8, value);
+                }
+                made.put(array + 64, page);
+            }
+            for n in 0..128 {
+                let element = ELEMENTS + n * 64;
+                made.put(POOL + n * 8, element);
+                // map, key, fields: the function and the sum.
+                for (at, value) in [(0, MAP), (8, element + 48), (16, element + 24), (24, COMPARE)]
+                {
+                    made.put(element + at, value);
+                }
+                if n < ROWS {
+                    made.put(element + 32, n + 1);
+                    made.put(element + 48, n + 70);
+                    made.put(SLOTS + n * 7 * 16, hash(&(n + 70).to_le_bytes()).into());
+                    made.put(SLOTS + n * 7 * 16 + 8, element);
+                }
+            }
+            made
+        }
+
+        /// The keys that are found, the number of losses, and the rows that were begun.
+        fn read(&self) -> (Vec<u64>, usize, u64) {
+            let info =
+                VmcoreInfo::parse(format!("OSRELEASE=6.99\nSYMBOL(_stext)={TEXT:x}\n").as_bytes());
+            let mut sources = Sources::default();
+            sources.btf = Some(types().finish(&[]));
+            sources.system_map(&format!("{TEXT:016x} T _stext\n"), &info).unwrap();
+            let memory = Arc::new(self.clone());
+            let kernel = Kernel::open(memory, &info, sources, Arc::new(Budget::default())).unwrap();
+            let object = kernel.object("tracing_map", MAP).unwrap();
+            let from_zero = Map::counts_from_zero(&kernel, object).unwrap();
+            let map = Map::new(&kernel, object, from_zero).unwrap();
+            let entries = map.entries(1);
+            let number = |entry: &Entry<'_>| u64::from_le_bytes(entry.key[..8].try_into().unwrap());
+            let mut keys: Vec<u64> = entries.found.iter().map(number).collect();
+            keys.sort_unstable();
+            (keys, entries.lost.len(), map.claimed)
+        }
+    }
+
+    impl Memory for Made {
+        fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+            let from = usize::try_from(address.wrapping_sub(BASE)).unwrap();
+            let bytes = from.checked_add(buf.len()).and_then(|end| self.0.get(from..end));
+            let hole = Hole { address, cause: HoleCause::Excluded };
+            buf.copy_from_slice(bytes.ok_or(hole)?);
+            Ok(())
+        }
+
+        fn byte_order(&self) -> ByteOrder {
+            ByteOrder::Little
+        }
+
+        fn word_size(&self) -> u8 {
+            8
+        }
+
+        fn page_size(&self) -> u64 {
+            4096
+        }
+    }
+
+    /// The types that the table needs. All numbers have eight bytes.
+    fn types() -> Writer {
+        let mut w = Writer::default();
+        let long = w.int("long unsigned int", 8, false);
+        let any = w.pointer(0);
+        let pages = w.pointer(any);
+        let names = ["entry_size_shift", "entry_shift", "entries_per_page"];
+        let members: Vec<_> =
+            (0..).map(|n| n * 8).zip(names).map(|(at, name)| (name, long, at)).collect();
+        let array = [&members[..], &[("pages", pages, 24)]].concat();
+        let array = w.structure("tracing_map_array", 32, &array);
+        let array = w.pointer(array);
+        let field = w.structure("tracing_map_field", 16, &[("cmp_fn", any, 0), ("sum", long, 8)]);
+        let (one, fields) = (w.array(field, 1), w.pointer(field));
+        let element = [("map", any, 0), ("key", any, 8), ("fields", fields, 16)];
+        let element = w.structure("tracing_map_elt", 64, &element);
+        let element = w.pointer(element);
+        w.structure("tracing_map_entry", 16, &[("key", long, 0), ("val", element, 8)]);
+        let names = ["map_bits", "map_size", "max_elts", "key_size", "next_elt", "hits", "drops"];
+        let members: Vec<_> =
+            (0..).map(|n| n * 8).zip(names).map(|(at, name)| (name, long, at)).collect();
+        let map = [&members[..], &[("map", array, 56), ("elts", array, 64), ("fields", one, 72)]];
+        w.structure("tracing_map", 88, &map.concat());
+        w
+    }
+
+    /// Rows whose slots read as zero are found in the pool, whichever way the kernel counts them.
+    #[test]
+    fn a_page_of_slots_that_reads_as_zero_costs_no_rows() {
+        for from_zero in [false, true] {
+            let mut made = Made::new(from_zero);
+            let whole = ((70..75).collect::<Vec<u64>>(), 0, ROWS);
+            assert_eq!(made.read(), whole, "from zero: {from_zero}");
+            made.0[0x1000..0x2000].fill(0);
+            assert_eq!(made.read(), whole, "from zero: {from_zero}");
+            // The first elements, too.
+            made.0[0x3000..0x3080].fill(0);
+            assert_eq!(made.read(), ((72..75).collect(), 2, ROWS), "from zero: {from_zero}");
+        }
     }
 }

@@ -49,8 +49,14 @@ pub fn histograms(kernel: &Arc<Kernel>) -> Histograms {
     let stack = stack_name(kernel);
     let mut context =
         Context { kernel, names: Names::new(&tracing(kernel), false), system_calls: None };
+    let from_zero = places.iter().find_map(|place| {
+        let data = place.trigger.address("private_data").ok()?;
+        let map = kernel.object("hist_trigger_data", data).ok()?.pointer("map").ok()?;
+        Map::counts_from_zero(kernel, map)
+    });
+    let form = (bits, stack, from_zero.unwrap_or_default());
     for place in places {
-        match histogram(&mut context, &place, (bits, stack), gaps) {
+        match histogram(&mut context, &place, form, gaps) {
             Ok(histogram) => read.histograms.push(histogram),
             Err(error) => gaps.push(lost(&place.words(), &error)),
         }
@@ -173,12 +179,12 @@ fn entries<'k>(
 fn histogram<'k>(
     context: &mut Context<'k>,
     place: &Place<'k>,
-    (bits, stack): (Bits, &str),
+    (bits, stack, from_zero): (Bits, &str, bool),
     gaps: &mut Vec<Gap>,
 ) -> Result<Histogram, Error> {
     let kernel = context.kernel;
     let trigger = Trigger::new(kernel, place.trigger, bits, stack)?;
-    let map = Map::new(kernel, trigger.data.pointer("map")?)?;
+    let map = Map::new(kernel, trigger.data.pointer("map")?, from_zero)?;
     let mut unknown = |error: &Error, what: &str| {
         gaps.push(Gap::not_known(None, &format!("{what} of {}: {error}", place.words())));
     };
