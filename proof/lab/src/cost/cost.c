@@ -1,5 +1,5 @@
-/* The work that is measured: it opens, reads and closes the file $2 $1 times, and starts a program every 50 times. It stops first, and
- * prints the nanoseconds that the work took once it was let go on. Without arguments, it is the program that is started. */
+/* The work that is measured: it opens, reads and closes the file $2 $1 times, and starts a program every 50 times. It stops first, and once
+ * it is let go on, works $3 times and prints the nanoseconds of each. Without arguments, it is the program that is started. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,22 +18,27 @@ static void start(const char *program) {
         exit(1);
 }
 
-int main(int argc, char **argv) {
-    if (argc < 3)
-        return 0;
-    long times = atol(argv[1]);
-    raise(SIGSTOP);
-    struct timespec begin, end;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+static void work(long times, const char *path) {
     for (long n = 0; n < times; n++) {
         char bytes[4096];
-        int file = open(argv[2], O_RDONLY);
+        int file = open(path, O_RDONLY);
         if (file < 0 || read(file, bytes, sizeof bytes) < 0 || close(file) < 0)
-            return 1;
+            exit(1);
         if (n % 50 == 0)
             start("/proc/self/exe");
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    printf("%lld\n", (end.tv_sec - begin.tv_sec) * 1000000000LL + end.tv_nsec - begin.tv_nsec);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4)
+        return 0;
+    raise(SIGSTOP);
+    for (long repeat = atol(argv[3]); repeat > 0; repeat--) {
+        struct timespec begin, end;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        work(atol(argv[1]), argv[2]);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        printf("%lld\n", (end.tv_sec - begin.tv_sec) * 1000000000LL + end.tv_nsec - begin.tv_nsec);
+    }
     return 0;
 }

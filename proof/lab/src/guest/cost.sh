@@ -4,11 +4,13 @@
 T=/sys/kernel/tracing
 O=/t/out
 
-# The command of a recording: it lets the program go on, and waits for its time.
+# The command of a recording: it lets the program go on, and waits for its times.
 if [ "$1" = go ]; then
     kill -CONT "$target"
-    read -r ns < /t/times
-    echo "$ns" > /t/time
+    for n in $(seq "$REPEATS"); do
+        read -r ns
+        echo "$2,$3,$ns"
+    done < /t/times > /t/time
     exit 0
 fi
 
@@ -24,15 +26,15 @@ mkfifo /t/times
 # Neither end waits for the other to be opened.
 exec 3<> /t/times
 
-# one ROW WHO RECORDER: measures the program once. The options in RECORDER may name the $target.
+# one ROW WHO RECORDER: measures the program some times. The options in RECORDER may name the $target.
 one() {
-    cost $TIMES /t/file > /t/times &
+    cost "$TIMES" /t/file "$REPEATS" > /t/times &
     export target=$!
     until grep -q '^State:.T' "/proc/$target/status"; do sleep 0.05; done
     rm -rf /t/a.dat* /t/time
-    eval "$3 sh /init go" > /t/said 2>&1 || fail "$1 $2: $(cat /t/said)"
+    eval "$3 sh /init go $1 $2" > /t/said 2>&1 || fail "$1 $2: $(cat /t/said)"
     wait $target
-    echo "$1,$2,$(cat /t/time)" | tee -a $O/times
+    tee -a $O/times < /t/time
     # trace-cmd leaves it.
     echo > $T/set_graph_function
 }
@@ -44,7 +46,7 @@ row() {
     one "$1" peer "trace-cmd record -q -C mono -o /t/a.dat ${3-$2}"
 }
 
-TIMES=$(cat /times)
+export TIMES="$(cat /times)" REPEATS="$(cat /repeats)"
 echo 'p:hand/opened do_sys_openat2 dfd=%di:s32' > $T/dynamic_events
 echo 'f:hand/entered vfs_read count=$arg3:u64' >> $T/dynamic_events
 # The first of all has to read the program's file.
