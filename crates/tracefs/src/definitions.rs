@@ -194,8 +194,21 @@ impl Definition {
                     release(),
                     self.kind.needs()
                 )),
+                DefinitionKind::Tprobe => error.context(self.place_is_taken(top)),
                 _ => error.context(option),
             }
+        })
+    }
+
+    /// Names the probe of the same tracepoint that somebody else has defined: Linux 6.12 takes one
+    /// alone. Without any, it is only the option.
+    fn place_is_taken(&self, top: &Instance) -> String {
+        let option = self.kind.option();
+        let place = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+        let all = top.read("dynamic_events").unwrap_or_default();
+        let is_taken = |line: &&str| line.starts_with("t:") && place(line) == place(&self.line);
+        all.lines().find(is_taken).map_or(option.to_owned(), |line| {
+            format!("{option}: this kernel may take one probe of a tracepoint, and has `{line}`")
         })
     }
 
@@ -350,6 +363,23 @@ mod tests {
         assert!(!DefinitionKind::Kprobe.is_supported(&top));
         std::fs::write(folder.path().join("kprobe_events"), "").unwrap();
         assert!(DefinitionKind::Kprobe.is_supported(&top));
+    }
+
+    #[test]
+    fn the_other_probe_of_a_tracepoint_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = Instance::top(folder.path());
+        let path = folder.path().join("dynamic_events");
+        let probe = Definition::parse(DefinitionKind::Tprobe, "x sched_switch", "lw_7", 0).unwrap();
+        for (line, says) in [
+            ("t:other/y sched_switch old=$arg2\n", "has `t:other/y sched_switch old=$arg2`"),
+            ("t:other/y sched_waking\n", "--tprobe"),
+            ("p:other/y sched_switch\n", "--tprobe"),
+        ] {
+            std::fs::write(&path, line).unwrap();
+            let said = probe.place_is_taken(&top);
+            assert!(said.ends_with(says), "{said}");
+        }
     }
 
     #[test]

@@ -116,6 +116,14 @@ pub(super) fn all(found: &Found<'_>, rows: &mut Rows) -> Result<()> {
             rows.row(ok, &format!("{kind}: what the kernel has not is refused"), said.trim());
         }
     }
+    if found.folder.join("second-tprobe.said").exists()
+        && found.text("second-tprobe.status")?.trim() != "0"
+    {
+        let said = found.text("second-tprobe.said")?;
+        let ok =
+            said.contains("this kernel may take one probe of a tracepoint, and has `t:hand/x ");
+        rows.row(ok, "tprobe: the other probe of the tracepoint is named", said.trim());
+    }
     found.same_text("end: state", ["before.state", "end.state"], rows)
 }
 
@@ -149,7 +157,11 @@ fn judge(found: &Found<'_>, pair: &Pair, rows: &mut Rows) -> Result<()> {
         let ours = streams(found, name, fields)?;
         let theirs = streams(found, &format!("{name}.peer"), fields)?;
         let what = row(if fields.is_empty() { "events" } else { "fields" });
-        let (ok, detail) = compare(&of(&ours, &pids), &of(&theirs, &pids));
+        let mut chosen = of(&ours, &pids);
+        if name == PROBED {
+            tracepoints(&mut chosen, rows);
+        }
+        let (ok, detail) = compare(&chosen, &of(&theirs, &pids));
         rows.row(ok, &what, &detail);
         if fields.is_empty() {
             let readme = found.text("README")?;
@@ -185,6 +197,10 @@ fn streams(found: &Found<'_>, name: &str, more: &[&str]) -> Result<Streams> {
         // Several probes of one place work in the order in which they were enabled.
         if name.starts_with(PROBED) {
             stream.0 = event.name().to_owned();
+            // Of two return probes of a function, one returns to the other's trampoline.
+            if let Some((_, last)) = event.text.rsplit_once(' ').filter(|_| event.name() == "got") {
+                event.text = format!("got: {last}");
+            }
         }
         // Raw fields of stacks have more bytes than the stack, which nobody has written.
         if event.is_stack() {
@@ -233,6 +249,23 @@ fn compare(ours: &Streams, theirs: &Streams) -> (bool, String) {
         }
     }
     (total >= 2, format!("{total} events"))
+}
+
+/// Takes out the events of the tracepoint probe, and compares them with the events of its
+/// tracepoint: both end with the thread's number before.
+fn tracepoints(ours: &mut Streams, rows: &mut Rows) {
+    let old = |stream: &[Event]| -> Vec<(u32, String)> {
+        let number = |event: &Event| Some(event.text.rsplit_once('=')?.1.to_owned());
+        stream.iter().map(|event| (event.pid, number(event).unwrap_or_default())).collect()
+    };
+    let of = |ours: &Streams, name: &str| -> Vec<_> {
+        let of = ours.iter().filter(|((stream, _), _)| stream == name);
+        of.map(|((_, cpu), events)| (*cpu, old(events))).collect()
+    };
+    let (probe, event) = (of(ours, "ran"), of(ours, EXEC));
+    ours.retain(|(stream, _), _| stream != "ran");
+    let ok = probe.is_empty() || probe == event;
+    rows.row(ok, "probes: the probe of a tracepoint", &format!("{probe:?} {event:?}"));
 }
 
 /// All events of our recording are of those that were chosen, and all names are there.

@@ -159,9 +159,8 @@ cat $T/README > $O/README
 mkdir $OWN
 cat $OWN/available_tracers > $O/tracers
 rmdir $OWN
-# probe KIND OURS BY_HAND...: adds an event to those of the pair `probes`, beside one that is defined by hand, in one or more places.
+# probe KIND OURS [BY_HAND...]: adds an event to those of the pair `probes`, beside one that is defined by hand, in one or more places.
 probe() {
-    echo "--$1 $2" >> $O/probes
     probes="$probes --$1 '$2'"
     shift 2
     for line in "$@"; do echo "$line" >> $T/dynamic_events; done
@@ -186,10 +185,16 @@ without f fprobe 'entered vfs_read' || {
     probe fprobe 'entered vfs_read count=$arg3:u64' 'f:hand/entered vfs_read count=$arg3:u64'
     probe fprobe 'left vfs_read%return got=$retval:s64' 'f:hand/left vfs_read%return got=$retval:s64'
 }
-without t tprobe 'ran sched_process_exec' || probe tprobe 'ran sched_process_exec old=$arg2:s32' 't:hand/ran sched_process_exec old=$arg2:s32'
+# Linux 6.12 takes one probe of a tracepoint alone: it is compared with the event of the tracepoint.
+without t tprobe 'ran sched_process_exec' || {
+    probe tprobe 'ran sched_process_exec old=$arg2:s32'
+    echo 't:hand/x sched_process_exit' >> $T/dynamic_events
+    wrong second-tprobe --tprobe 'y sched_process_exit'
+    echo '-:hand/x' >> $T/dynamic_events
+}
 without e eprobe 'made sched:sched_process_exec' || probe eprobe 'made sched:sched_process_exec old=$old_pid:s32 file=$filename:string' \
     'e:hand/made sched.sched_process_exec old=$old_pid:s32 file=$filename:string'
-pair probes "$probes" "-e 'hand:*'"
+pair probes "$probes -e $EXEC" "-e 'hand:*' -e $EXEC"
 echo > $T/dynamic_events
 
 # The other instances of trace-cmd have its own name behind theirs.
