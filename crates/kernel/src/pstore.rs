@@ -106,7 +106,7 @@ impl Data {
     fn read(&mut self, image: &dyn Image, from: u64, to: u64) {
         let mut at = from;
         while at < to {
-            let end = (at | (STEP as u64 - 1)).saturating_add(1).min(to);
+            let end = (at | 4095).saturating_add(1).min(to);
             let mut page = vec![0; usize::try_from(end.saturating_sub(at)).unwrap_or(0)];
             let why = match image.read(at, &mut page) {
                 Err(hole) => Some(hole.to_string()),
@@ -158,8 +158,9 @@ fn zone(image: &dyn Image, address: u64, (start, size): (usize, usize), end: u64
         data.is_cut = true;
     } else {
         // The oldest byte is behind the newest, if the zone was filled.
-        data.read(image, at(start % size.max(1)), at(size));
-        data.read(image, from, at(start % size.max(1)));
+        let oldest = if start < size { start } else { 0 };
+        data.read(image, at(oldest), at(size));
+        data.read(image, from, at(oldest));
     }
     let why =
         data.why.as_ref().map(|why| format!("{} of {size} bytes are missing: {why}", data.missing));
