@@ -74,8 +74,7 @@ fn rounds(text: &str) -> Vec<bool> {
     let place = |word: &String| lines.iter().position(|line| line.ends_with(word.as_str()));
     let of = |round: usize| {
         let places = words(round).each_ref().map(place);
-        let is_between =
-            matches!(places, [Some(begins), Some(here), Some(ends)] if begins < here && here < ends);
+        let is_between = matches!(places, [Some(begins), Some(here), Some(ends)] if begins < here && here < ends);
         places.iter().any(Option::is_some).then_some(is_between)
     };
     (1..=ROUNDS).filter_map(of).collect()
