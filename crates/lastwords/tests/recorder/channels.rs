@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
+use crate::common;
 use crate::common::start;
 use lastwords::rules::RuleSpec;
 use lastwords::{Session, event};
-use lastwords_testkit::naive;
 
 /// One event of each provider and level.
 fn record_all() {
@@ -19,11 +19,10 @@ fn record_all() {
 
 /// Returns the numbers of the events in all streams of a session, sorted.
 fn recorded(folder: &Path) -> Vec<u64> {
-    let sessions = naive::read(folder).expect("readable");
     let number =
         |body: &[u8]| u64::from_ne_bytes(body[body.len() - 8..].try_into().expect("a number"));
     let mut numbers: Vec<u64> =
-        sessions[0].events().iter().map(|(_, event)| number(&event.body)).collect();
+        common::events(folder).iter().map(|(_, event)| number(&event.body)).collect();
     numbers.sort_unstable();
     numbers
 }

@@ -5,6 +5,7 @@ use lastwords_testkit::text::Text as _;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::common;
 use crate::common::{
     folder, lost, plain, stay_on_one_cpu, triggered, wait_for, wait_for_saved, with_main,
 };
@@ -31,13 +32,8 @@ fn of_channel(dir: &Path, number: u32, channel: u32) -> Vec<Vec<u8>> {
     let prefix = format!("cond.snapshot-{number}-");
     let found =
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).last();
-    let session =
-        naive::read(&found.expect("the snapshot").path()).expect("readable").swap_remove(0);
-    let main = session.streams.iter().filter(|stream| stream.channel == channel);
-    let mut events: Vec<_> =
-        main.flat_map(|stream| &stream.live).flat_map(|sub| &sub.events).collect();
-    events.sort_by_key(|(_, event)| event.clock);
-    events.into_iter().map(|(_, event)| event.body.clone()).collect()
+    let live = naive::Session::events;
+    common::bodies_of(&found.expect("the snapshot").path(), channel, live)
 }
 
 fn number(n: u64) -> Vec<u8> {
@@ -98,7 +94,7 @@ fn recording_stops_behind_the_event() {
         .trigger_on(Condition::on("shop:last").and_stop())
         .start()
         .expect("it starts");
-    let recorded = || naive::read(&folder(&session)).expect("readable")[0].events().len();
+    let recorded = || common::events(&folder(&session)).len();
     event!(shop, "first", n = 1u8);
     event!(shop, "last", n = 2u8);
     wait_for("the stop", || {
@@ -431,7 +427,7 @@ fn actions_fire_where_they_change_something() {
         conditions.into_iter().fold(builder, |builder, condition| builder.trigger_on(condition));
     let session = builder.start().expect("it starts");
     let handle = Handle::open(&folder(&session)).expect("it opens");
-    let recorded = || naive::read(&folder(&session)).expect("readable")[0].events().len();
+    let recorded = || common::events(&folder(&session)).len();
     let (mut recording, mut enabled, mut fired, mut left) =
         (true, true, 0, [Some(4), None, None, Some(5)]);
     let mut seed = 11u64;

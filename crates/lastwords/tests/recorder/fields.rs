@@ -1,6 +1,7 @@
 //! Records every type of field, every size of text, markers, levels, contexts and several sessions,
 //! and reads them back.
 
+use crate::common;
 use crate::common::{lost_by, plain, start};
 use crate::registries::Held;
 use crate::support;
@@ -198,7 +199,7 @@ fn contexts_before_the_payload() {
     let shown = lines_after(&folder, 4 + 4 + 16 + 4 + 2);
     assert_eq!(shown[0], "t6:one text=\"a text that is longer than sixteen bytes\" n=5");
     assert_eq!((shown[1].len(), shown[2].len()), (514, 5015));
-    let events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    let events = common::events(&folder);
     let first =
         events.iter().map(|(_, event)| event).min_by_key(|event| event.clock).expect("an event");
     assert_eq!(first.body[..4], std::process::id().to_ne_bytes());
@@ -225,9 +226,7 @@ fn contexts_whose_type_is_known_late() {
     let builder = Session::builder("late").dir(dir.path()).channel(channel).events("late:*");
     let session = builder.start().expect("a session");
     event!(late, "one");
-    let events = lastwords_testkit::naive::read(session.folder().expect("a folder"))
-        .expect("readable")[0]
-        .events();
+    let events = common::events(&common::folder(&session));
     let expected = [&[0xff; 8][..], &[0; 8], b"x\0\0\0\0\0\0\0"].concat();
     assert_eq!(events.iter().map(|(_, event)| &event.body).collect::<Vec<_>>(), [&expected]);
 }
@@ -244,7 +243,7 @@ fn thread_ids_alone() {
     }
     // SAFETY: the call has no arguments.
     let me = unsafe { libc::gettid() }.to_ne_bytes();
-    let events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    let events = common::events(&folder);
     assert!(events.iter().all(|(_, event)| event.body[..4] == me));
     let shown = lines_after(&folder, 4);
     assert_eq!(shown.len(), 26);

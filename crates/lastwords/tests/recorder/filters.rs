@@ -11,7 +11,6 @@ use crate::common::{child_dir, folder, spawn, wait_for};
 use lastwords::rules::RuleSpec;
 use lastwords::{ChannelConfig, Context, Reservation, Session, event, event_enabled};
 use lastwords_control::Handle;
-use lastwords_testkit::naive;
 use lastwords_testkit::random::{Random, seed};
 
 const PATHS: [&str; 6] = ["", "/", "/data/redis.rdb", "redis-server", "/data/ä/b", "a\0b"];
@@ -159,10 +158,10 @@ fn expression(random: &mut Random, thread: &Thread, depth: u64) -> Expr {
 
 /// Returns the payloads of each channel by their `seq`.
 fn recorded(folder: &Path) -> [BTreeMap<u64, Vec<u8>>; 2] {
-    let sessions = naive::read(folder).expect("readable");
+    let session = common::read(folder);
     let mut channels = [BTreeMap::new(), BTreeMap::new()];
-    for (stream, event) in sessions[0].events() {
-        let channel = sessions[0].streams[stream as usize].channel as usize;
+    for (stream, event) in session.events() {
+        let channel = session.streams[stream as usize].channel as usize;
         let seq = event
             .body
             .first_chunk::<8>()
@@ -371,8 +370,7 @@ fn a_session_begins_with_filters_and_reads_contexts_of_the_application() {
         SHARD.store(number, std::sync::atomic::Ordering::Relaxed);
         event!(shop, "sharded", seq = u64::from(number));
     }
-    let sessions = naive::read(&folder(&session)).expect("readable");
-    assert_eq!(sessions[0].events().len(), 1);
+    assert_eq!(common::events(&folder(&session)).len(), 1);
     session.remove();
     let wrong = Session::builder("wrong")
         .dir(dir.path())

@@ -161,23 +161,28 @@ fn child_records_in_a_full_file_system() {
     unsafe { libc::_exit(if session.problem().is_none() { 7 } else { 8 }) };
 }
 
+/// Runs a child in a tmpfs that it fills, and checks that it lost none of the newest events.
+fn fills(child: &str, size: &str, variables: &[(&str, &str)]) {
+    let dir = tempfile::tempdir().expect("a folder");
+    mount(dir.path(), 0, size);
+    let status = end_of(child, dir.path(), variables);
+    let folder = common::only_session(dir.path());
+    let (found, lost) = (numbers(&folder), lost(&folder));
+    unmount(dir.path());
+    assert_eq!(status.code(), Some(7), "{variables:?}, {size}: {status}");
+    let newest = (found.last(), lost);
+    assert_eq!(newest, (Some(&199_999), 0), "{variables:?}: the ring for all CPUs has memory");
+    // The ring that could not grow keeps what it had.
+    assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "{variables:?}: no event twice");
+}
+
 #[test]
 fn a_full_file_system_costs_no_newest_event_and_not_the_process() {
     alone!();
     if !is_root() {
         return;
     }
-    let dir = tempfile::tempdir().expect("a folder");
-    mount(dir.path(), 0, "size=16m,mode=0700");
-    let status = end_of("child_records_in_a_full_file_system", dir.path(), &[]);
-    let sessions = lastwords_control::list(Some(dir.path())).expect("the list");
-    let folder = sessions[0].folder.clone();
-    let (found, lost) = (numbers(&folder), lost(&folder));
-    unmount(dir.path());
-    assert_eq!(status.code(), Some(7), "{status}");
-    assert_eq!((found.last(), lost), (Some(&199_999), 0), "the ring for all CPUs has memory");
-    // The ring that could not grow keeps what it had.
-    assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "no event twice");
+    fills("child_records_in_a_full_file_system", "size=16m,mode=0700", &[]);
 }
 
 /// Ends the process with a status of its own: the application's handler of SIGBUS.
@@ -254,24 +259,8 @@ fn a_full_file_system_ends_no_process_that_does_not_handle_its_signal() {
     for (size, order) in [("size=16m,mode=0700", "LATE"), ("size=160m,mode=0700", "EARLY")] {
         for how in ["blocked", "default", "own"] {
             for filter in ["FILTER", "NO_FILTER"] {
-                let dir = tempfile::tempdir().expect("a folder");
-                mount(dir.path(), 0, size);
                 let variables = [("HOW", how), (order, "1"), (filter, "1")];
-                let status = end_of("child_relies_on_no_signal", dir.path(), &variables);
-                let sessions = lastwords_control::list(Some(dir.path())).expect("the list");
-                let folder = sessions[0].folder.clone();
-                let (found, lost) = (numbers(&folder), lost(&folder));
-                unmount(dir.path());
-                assert_eq!(status.code(), Some(7), "{variables:?}, {size}: {status}");
-                assert_eq!(
-                    (found.last(), lost),
-                    (Some(&199_999), 0),
-                    "{variables:?}: the ring for all CPUs has memory"
-                );
-                assert!(
-                    found.windows(2).all(|pair| pair[0] < pair[1]),
-                    "{variables:?}: no event twice"
-                );
+                fills("child_relies_on_no_signal", size, &variables);
             }
         }
     }

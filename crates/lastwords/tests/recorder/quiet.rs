@@ -1,6 +1,7 @@
 //! Tests that recording neither allocates nor calls the system, and that it works inside a signal
 //! handler inside a record, and after a fork.
 
+use crate::common;
 use crate::common::{plain, start, wait};
 use crate::support;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -86,7 +87,7 @@ fn a_first_event_allocates_nothing() {
     of_each_type(1u8);
     of_each_type("two");
     assert_eq!(ALLOCATIONS.get() - before, 0);
-    let events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    let events = common::events(&folder);
     assert_eq!(events.len(), 12, "each in two channels");
 }
 
@@ -160,7 +161,7 @@ fn recording_calls_no_system() {
     let long = "l".repeat(3000);
     record(0, &long);
     without_system_calls(|| record(1, &long), || (2..250_000).for_each(|n| record(n, &long)));
-    let newest = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    let newest = common::events(&folder);
     assert!(newest.len() > 100);
 }
 
@@ -221,7 +222,7 @@ fn spans_allocate_nothing_and_call_no_system() {
         assert_eq!(rounds.min(), Some(0), "recorder {number}");
         without_system_calls(|| some(100), || some(20_000));
     }
-    assert!(lastwords_testkit::naive::read(&folder).expect("readable")[0].events().len() > 100);
+    assert!(common::events(&folder).len() > 100);
 }
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);
@@ -301,7 +302,7 @@ fn a_forked_child_has_ids_of_its_own() {
         }
     };
     wait(child);
-    let mut events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    let mut events = common::events(&folder);
     events.sort_by_key(|(_, event)| event.clock);
     let pids: Vec<&[u8]> = events.iter().map(|(_, event)| &event.body[..4]).collect();
     assert_eq!(pids, [&std::process::id().to_ne_bytes()[..], &child.to_ne_bytes()[..]]);

@@ -1,13 +1,13 @@
 //! Tests which rules take which events.
 #![allow(missing_docs, reason = "a test")]
 
+use crate::common;
 use crate::common::started;
 use std::path::Path;
 
 use lastwords::__private::is_enabled;
 use lastwords::rules::RuleSpec;
 use lastwords::{ChannelConfig, Context, Level, Session, event, event_enabled};
-use lastwords_testkit::naive;
 
 fn begin(dir: &Path) -> Session {
     let channel = |name| ChannelConfig::new(name).sub_buffers(2, 4096).contexts(Context::NONE);
@@ -80,9 +80,9 @@ fn a_hostile_pattern_ends() {
 
 /// Returns the channels that got an event since the last call.
 fn channels(session: &Session) -> Vec<u32> {
-    let sessions = naive::read(session.folder().expect("a folder")).expect("readable");
-    let channel = |(stream, _): &(u32, _)| sessions[0].streams[*stream as usize].channel;
-    let mut channels: Vec<u32> = sessions[0].events().iter().map(channel).collect();
+    let read = common::read(&common::folder(session));
+    let channel = |(stream, _): &(u32, _)| read.streams[*stream as usize].channel;
+    let mut channels: Vec<u32> = read.events().iter().map(channel).collect();
     channels.sort_unstable();
     session.clear().expect("cleared");
     channels

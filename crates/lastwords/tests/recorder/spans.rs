@@ -5,6 +5,7 @@ use lastwords_testkit::text::Text as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::common;
 use crate::common::{child_dir, plain, start, wait};
 use crate::layer::recorders;
 use crate::support::end_of_thread::at_the_very_end_of_a_thread;
@@ -457,9 +458,8 @@ fn the_table_has_the_times_of_openings() {
         let recorded = pass(&|| info_span!("recorded", n = 1));
         session.disable("span:*").expect("a rule");
         let not_recorded = pass(&|| info_span!("not recorded"));
-        let sessions = lastwords_testkit::naive::read(folder).expect("the folder is readable");
         let mut events: Vec<u64> =
-            sessions[0].events().into_iter().map(|(_, event)| event.clock).collect();
+            common::events(folder).into_iter().map(|(_, event)| event.clock).collect();
         events.sort_unstable();
         let spans = open_spans_by_time(folder);
         let [before, new, after, before_next, after_next] = events[..] else {

@@ -14,7 +14,6 @@ use lastwords::condition::Condition;
 use lastwords::{Builder, Reservation, Triggered, Window};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
-use lastwords_testkit::ring::Event;
 
 /// Configures a session with a second channel for the events of the recorder itself.
 fn builder(dir: &Path) -> Builder {
@@ -41,26 +40,13 @@ fn saved(dir: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Returns the payloads of a channel, in order of time.
-fn payloads(
-    folder: &Path,
-    channel: u32,
-    events: impl Fn(&naive::Session) -> Vec<(u32, Event)>,
-) -> Vec<Vec<u8>> {
-    let session = naive::read(folder).expect("readable").swap_remove(0);
-    let mut events = events(&session);
-    events.retain(|(stream, _)| session.streams[*stream as usize].channel == channel);
-    events.sort_by_key(|(_, event)| event.clock);
-    events.into_iter().map(|(_, event)| event.body).collect()
-}
-
 fn number(body: &[u8]) -> u64 {
     u64::from_ne_bytes(body.try_into().expect("8 bytes"))
 }
 
 /// Returns the numbers of the channel `main`.
 fn numbers(folder: &Path) -> Vec<u64> {
-    payloads(folder, 0, naive::Session::events).iter().map(|body| number(body)).collect()
+    common::bodies_of(folder, 0, naive::Session::events).iter().map(|body| number(body)).collect()
 }
 
 /// Returns the texts of the channel `own`: those of triggers' events.
@@ -70,7 +56,7 @@ fn texts(folder: &Path) -> Vec<Vec<String>> {
             .map(|text| String::from_utf8_lossy(text).into_owned())
             .collect()
     };
-    payloads(folder, 1, naive::Session::events).into_iter().map(of).collect()
+    common::bodies_of(folder, 1, naive::Session::events).into_iter().map(of).collect()
 }
 
 #[test]
@@ -360,7 +346,7 @@ fn the_example_keeps_the_moments_before_both_errors() {
             Some(u64::from_ne_bytes(*body.get(4..)?.first_chunk::<8>()?))
                 .filter(|_| body.len() == 12)
         };
-        payloads(folder, 0, naive::Session::events).into_iter().filter_map(of).collect()
+        common::bodies_of(folder, 0, naive::Session::events).into_iter().filter_map(of).collect()
     };
     let mut parts: Vec<_> = folders.iter().map(|folder| requests(folder)).collect();
     assert!(
@@ -371,7 +357,7 @@ fn the_example_keeps_the_moments_before_both_errors() {
     parts.push(requests(live));
     assert!(parts.concat().into_iter().eq(0..3000), "recording went on, and nothing is missing");
     // What is copied into the channel for warnings and errors comes behind the thread's id, too.
-    let told = |folder: &PathBuf| payloads(folder, 1, naive::Session::events);
+    let told = |folder: &PathBuf| common::bodies_of(folder, 1, naive::Session::events);
     let told: Vec<Vec<u8>> = folders.iter().flat_map(told).collect();
     for name in [&b"shop:payment\0event\0"[..], b"slow request\0call\0"] {
         assert!(
@@ -399,7 +385,7 @@ fn a_snapshot_that_nobody_saved_is_in_the_session() {
     alone!(in dir);
     assert!(!end_of("child_that_fires_and_dies", dir.path(), &[]).success());
     let session = std::fs::read_to_string(dir.path().join("folder")).expect("a path");
-    let snapshot = payloads(Path::new(&session), 0, naive::Session::snapshot_events);
+    let snapshot = common::bodies_of(Path::new(&session), 0, naive::Session::snapshot_events);
     assert_eq!(snapshot.iter().map(|body| number(body)).collect::<Vec<_>>(), every(0..100));
     assert_eq!(numbers(Path::new(&session)), every(100..150));
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lastwords::{Builder, ChannelConfig, Session, Triggered};
 use lastwords_testkit::naive;
+use lastwords_testkit::ring::Event;
 
 /// Name of the variable with the folder in which a child records.
 pub(crate) const DIR: &str = "LASTWORDS_TEST_DIR";
@@ -38,38 +39,60 @@ pub(crate) fn record(numbers: std::ops::Range<u64>) {
     }
 }
 
+/// Returns the only session that a naive reader finds in a folder.
+pub(crate) fn read(folder: &Path) -> naive::Session {
+    let mut sessions = naive::read(folder).expect("the folder is readable");
+    assert_eq!(sessions.len(), 1, "{}", folder.display());
+    sessions.remove(0)
+}
+
+/// Returns its events, with the index of their stream.
+pub(crate) fn events(folder: &Path) -> Vec<(u32, Event)> {
+    read(folder).events()
+}
+
+/// Returns events' payloads, in order of time.
+fn bodies(mut events: Vec<(u32, Event)>) -> Vec<Vec<u8>> {
+    events.sort_by_key(|(_, event)| event.clock);
+    events.into_iter().map(|(_, event)| event.body).collect()
+}
+
+/// Returns the payloads of a channel's events or of its snapshot's, in order of time.
+pub(crate) fn bodies_of(
+    folder: &Path,
+    channel: u32,
+    events: impl Fn(&naive::Session) -> Vec<(u32, Event)>,
+) -> Vec<Vec<u8>> {
+    let session = read(folder);
+    let mut events = events(&session);
+    events.retain(|(stream, _)| session.streams[*stream as usize].channel == channel);
+    bodies(events)
+}
+
 /// Returns the numbers in events' payloads, in order of time.
-fn numbers_of(events: Vec<(u32, lastwords_testkit::ring::Event)>) -> Vec<u64> {
-    let mut events: Vec<_> = events.into_iter().map(|(_, event)| event).collect();
-    events.sort_by_key(|event| event.clock);
+fn numbers_of(events: Vec<(u32, Event)>) -> Vec<u64> {
     let number = |body: &Vec<u8>| body.first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
-    events.iter().filter_map(|event| number(&event.body)).collect()
+    bodies(events).iter().filter_map(number).collect()
 }
 
 /// Returns the session's numbers that a naive reader finds in a folder.
 pub(crate) fn numbers(folder: &Path) -> Vec<u64> {
-    let sessions = naive::read(folder).expect("the folder is readable");
-    assert_eq!(sessions.len(), 1, "{}", folder.display());
-    numbers_of(sessions[0].events())
+    numbers_of(events(folder))
 }
 
 /// Returns the oldest number of each stream that a naive reader finds in a folder. A process that
 /// changed the CPU leaves its older numbers in one stream while it overwrites the numbers behind
 /// them in another.
 pub(crate) fn oldest_of_streams(folder: &Path) -> BTreeSet<u64> {
-    let sessions = naive::read(folder).expect("the folder is readable");
     let mut streams: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-    sessions[0]
-        .events()
-        .into_iter()
-        .for_each(|(stream, event)| streams.entry(stream).or_default().push((stream, event)));
+    let all = events(folder).into_iter();
+    all.for_each(|(stream, event)| streams.entry(stream).or_default().push((stream, event)));
     streams.into_values().filter_map(|events| numbers_of(events).first().copied()).collect()
 }
 
 /// Returns the snapshot's numbers that a naive reader finds in a folder.
 pub(crate) fn snapshot_numbers(folder: &Path) -> Vec<u64> {
-    let sessions = naive::read(folder).expect("the folder is readable");
-    numbers_of(sessions[0].snapshot_events())
+    numbers_of(read(folder).snapshot_events())
 }
 
 /// Returns the numbers in a file that contains all regions.

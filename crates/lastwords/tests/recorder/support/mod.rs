@@ -110,11 +110,10 @@ pub(crate) fn lines(folder: &Path) -> Vec<String> {
 /// Returns channel, level and line of each event.
 pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String)> {
     let classes = classes(folder);
-    let sessions = naive::read(folder).expect("the folder is readable");
-    assert_eq!(sessions.len(), 1, "{}", folder.display());
+    let session = crate::common::read(folder);
     let channel: BTreeMap<u32, u32> =
-        sessions[0].streams.iter().map(|stream| (stream.index, stream.channel)).collect();
-    let mut events = sessions[0].events();
+        session.streams.iter().map(|stream| (stream.index, stream.channel)).collect();
+    let mut events = session.events();
     events.sort_by_key(|(_, event)| event.clock);
     let mut lines = Vec::new();
     for (stream, event) in events {
