@@ -2,6 +2,7 @@
 //! record.
 
 use crate::put::{Order, Packed};
+use std::path::Path;
 
 /// The begin of the metadata: the types of numbers, and the header of packets.
 pub const TYPES: &str = r#"/* CTF 1.8 */
@@ -17,6 +18,19 @@ trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 mag
 /// whose clock is `monotonic`.
 pub const PACKET_CONTEXT: &str = "packet.context := struct { stamp timestamp_begin; stamp timestamp_end; u64 content_size; \
                                   u64 packet_size; u64 packet_seq_num; u64 events_discarded; u32 cpu_id; };";
+
+/// Writes the metadata and the streams of a trace into a folder; the streams end here. The number
+/// of a stream is that of its CPU.
+///
+/// # Panics
+/// The folder cannot be written.
+pub fn write_folder(folder: &Path, metadata: &str, streams: &mut [Stream]) {
+    std::fs::write(folder.join("metadata"), metadata).unwrap();
+    for (cpu, stream) in (0..).zip(streams) {
+        stream.close(cpu);
+        std::fs::write(folder.join(format!("s{cpu}")), &stream.file).unwrap();
+    }
+}
 
 /// Bytes of a packet in front of its events.
 const HEAD: u64 = 8 + 6 * 8 + 4;

@@ -26,6 +26,14 @@ event { name = "syscall_exit_read"; id = 4; stream_id = 0; fields := struct { u3
 event { name = "syscall_entry_write"; id = 5; stream_id = 0; fields := struct { u32 fd; }; };
 event { name = "syscall_exit_write"; id = 6; stream_id = 0; fields := struct { u32 ret; }; };
 "#;
+/// The events of spans that a program opens and closes.
+pub const SPANS: &str = r#"
+    event.header := struct { u16 id; stamp timestamp; };
+    event.context := struct { i32 vpid; i32 vtid; };
+};
+event { name = "span:new svc::work"; id = 0; stream_id = 0; fields := struct { u64 span_id; u64 parent_id; }; };
+event { name = "span:close svc::work"; id = 1; stream_id = 0; fields := struct { u64 span_id; u64 parent_id; }; };
+"#;
 const THREADS: u64 = 6;
 
 /// The kind of a slice: `running CPU TID`, `irq CPU`, `TID read`; and its begin.
@@ -35,6 +43,29 @@ pub type Key = (String, u64);
 #[must_use]
 pub fn metadata(domain: &str, events: &str) -> String {
     [TYPES, &HEAD.replace("DOMAIN", domain), PACKET_CONTEXT, events].concat()
+}
+
+/// Returns an event of [`SPANS`] in the main thread of a process.
+#[must_use]
+pub fn span_event(id: u16, time: u64, pid: u32, span: u64) -> Vec<u8> {
+    Packed::new(Order::Little).u16(id).u64(time).u32(pid).u32(pid).u64(span).u64(0).done()
+}
+
+/// Returns what has ended, with its begin and its end, and whether no event around it is missing.
+pub fn ended<'l>(
+    lasted: &'l BTreeMap<Key, u64>,
+    missing: &'l [Ranges; 3],
+) -> impl Iterator<Item = (&'l Key, u64, bool)> {
+    let ended = lasted.iter().filter(|(_, end)| **end != u64::MAX);
+    ended.map(|(key, end)| {
+        let of = match key.0.as_str() {
+            cpu if cpu.starts_with("running 0") || cpu == "irq 0" => 0,
+            cpu if cpu.starts_with("running 1") || cpu == "irq 1" => 1,
+            _ => 2,
+        };
+        let is_apart = |(from, until): &(u64, u64)| *until < key.1 || *end < *from;
+        (key, *end, key.1 > 0 && missing[of].iter().all(is_apart))
+    })
 }
 
 #[derive(Default)]

@@ -2,8 +2,7 @@
 //! the total of the last packet contains later losses, and sub-buffers are damaged. Other traces
 //! have packets that cannot be decoded, or that have no times.
 
-use crate::collected::Collected;
-use crate::losses_tests::{assert_true, collected, collected_of, slices};
+use crate::losses_tests::{collected, collected_of, count_true};
 use lastwords_ctf::read::{Memory, Stream, Trace, open};
 use lastwords_testkit::ctf::Stream as Made;
 use lastwords_testkit::put::{Order, Packed};
@@ -142,34 +141,22 @@ fn damaged(
         damage(random, at, packets, rows);
         at += 1;
     });
-    let collected: Collected = collected_of(&[trace]);
-    let slices = slices(&collected);
-    slices.iter().for_each(|slice| assert_true(&lasted, slice, seed));
-    slices.iter().filter(|slice| slice.3 == 0).count()
+    count_true(&collected_of(&[trace]), &lasted, seed)
 }
 
 #[test]
 fn losses_after_the_last_packet_are_known() {
-    let certain: usize = (0..30)
-        .map(|seed| {
-            damaged(seed, |r, at, p, rows| {
-                if at == 1 {
-                    lose_last(r, p, rows)
-                }
-            })
-        })
-        .sum();
-    assert!(certain > 3000, "{certain}");
-    let certain: usize = (0..30)
-        .map(|seed| {
-            damaged(seed, |r, at, p, rows| {
-                if at == 1 {
-                    fill(r, p, rows)
-                }
-            })
-        })
-        .sum();
-    assert!(certain > 3000, "{certain}");
+    let of_second = |damage: fn(&mut Random, &mut Vec<_>, &mut Vec<Verdict>)| -> usize {
+        let damage = |random: &mut Random, at, packets: &mut Vec<_>, rows: &mut Vec<Verdict>| {
+            if at == 1 {
+                damage(random, packets, rows);
+            }
+        };
+        (0..30).map(|seed| damaged(seed, damage)).sum()
+    };
+    let certain =
+        [of_second(|random, packets, rows| lose_last(random, packets, rows)), of_second(fill)];
+    assert!(certain.iter().all(|count| *count > 3000), "{certain:?}");
 }
 
 #[test]
@@ -212,9 +199,7 @@ fn what_cannot_be_decoded_is_a_loss() {
             garble(&mut file[entry.offset as usize..][..entry.size as usize]);
             std::fs::write(&stream.files[0], file).unwrap();
         }
-        let slices = slices(&collected(&[folder.path()]));
-        slices.iter().for_each(|slice| assert_true(&lasted, slice, seed));
-        certain += slices.iter().filter(|slice| slice.3 == 0).count();
+        certain += count_true(&collected(&[folder.path()]), &lasted, seed);
     }
     assert!(certain > 6000, "{certain}");
 }
@@ -237,9 +222,7 @@ fn losses_between_packets_without_times_are_known() {
                 metadata = metadata.replace(&format!("stamp {field}"), &format!("u64 no_{field}"));
             }
             std::fs::write(&path, metadata).unwrap();
-            let slices = slices(&collected(&[folder.path()]));
-            slices.iter().for_each(|slice| assert_true(&lasted, slice, seed));
-            certain += slices.iter().filter(|slice| slice.3 == 0).count();
+            certain += count_true(&collected(&[folder.path()]), &lasted, seed);
         }
         assert!(certain > least, "{fields:?}: {certain}");
     }

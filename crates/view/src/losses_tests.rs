@@ -5,10 +5,10 @@ use crate::collected::{Collected, Options};
 use crate::slices::{NO_BEGIN, NO_END, Of, UNSURE};
 use lastwords_ctf::read::Trace;
 use lastwords_render::select::Selection;
-use lastwords_testkit::ctf::Stream;
+use lastwords_testkit::ctf::{Stream, write_folder};
 use lastwords_testkit::put::{Order, Packed};
 use lastwords_testkit::random::Random;
-use lastwords_testkit::scheduling::{EVENTS, Key, metadata, write};
+use lastwords_testkit::scheduling::{EVENTS, Key, ended, metadata, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -57,8 +57,15 @@ pub(crate) fn slices(collected: &Collected) -> Vec<Row> {
     collected.slices.all.iter().map(one).collect()
 }
 
+/// Fails if a slice says what is wrong. Returns how many slices have a begin and an end.
+pub(crate) fn count_true(collected: &Collected, lasted: &BTreeMap<Key, u64>, seed: u64) -> usize {
+    let slices = slices(collected);
+    slices.iter().for_each(|slice| assert_true(lasted, slice, seed));
+    slices.iter().filter(|slice| slice.3 == 0).count()
+}
+
 /// The slice says nothing that is wrong.
-pub(crate) fn assert_true(lasted: &BTreeMap<Key, u64>, (name, begin, end, flags): &Row, seed: u64) {
+fn assert_true(lasted: &BTreeMap<Key, u64>, (name, begin, end, flags): &Row, seed: u64) {
     let what = format!("seed {seed}: {name} [{begin}, {end}] {flags}");
     let key = (name.clone(), *begin);
     let around = lasted.range(..=key.clone()).next_back().filter(|(own, _)| own.0 == *name);
@@ -85,14 +92,7 @@ fn what_ran_is_drawn_and_what_is_not_known_says_so() {
         slices.iter().for_each(|slice| assert_true(&lasted, slice, seed));
         let shown: BTreeSet<_> =
             slices.iter().filter(|slice| slice.3 == 0).map(|slice| (&slice.0, slice.1)).collect();
-        for ((name, begin), end) in lasted.iter().filter(|(_, end)| **end != u64::MAX) {
-            let of = match name.as_str() {
-                cpu if cpu.starts_with("running 0") || cpu == "irq 0" => 0,
-                cpu if cpu.starts_with("running 1") || cpu == "irq 1" => 1,
-                _ => 2,
-            };
-            let is_whole =
-                *begin > 0 && missing[of].iter().all(|(from, until)| until < begin || end < from);
+        for ((name, begin), end, is_whole) in ended(&lasted, &missing) {
             certain += usize::from(is_whole);
             expected += 1;
             assert!(
@@ -171,8 +171,6 @@ fn gaps_that_are_too_many_are_merged() {
 fn an_event_behind_a_loss_has_no_thread() {
     let folder = tempfile::tempdir().unwrap();
     let events = EVENTS.replace("event.context := struct { i32 tid; };", "");
-    let metadata = metadata("kernel", &events);
-    std::fs::write(folder.path().join("metadata"), metadata).unwrap();
     let mut stream = Stream::default();
     let event = |id: u16, time: u64| Packed::new(Order::Little).u16(id).u64(time);
     let switch = |stream: &mut Stream, time: u64, next: u32| {
@@ -192,8 +190,7 @@ fn an_event_behind_a_loss_has_no_thread() {
     call(&mut stream, 70);
     stream.close(0);
     call(&mut stream, 80);
-    stream.close(0);
-    std::fs::write(folder.path().join("s0"), &stream.file).unwrap();
+    write_folder(folder.path(), &metadata("kernel", &events), &mut [stream]);
     let collected = collected(&[folder.path()]);
     let tid = |thread: &u32| collected.names.threads[*thread as usize].tid;
     let calls = collected

@@ -100,34 +100,17 @@ fn track(open: &Open) -> Track {
 #[cfg(test)]
 mod tests {
     use crate::losses_tests::{collected, slices};
-    use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
-    use lastwords_testkit::put::{Order, Packed};
-
-    const EVENTS: &str = r#"
-        event.header := struct { u16 id; stamp timestamp; };
-        event.context := struct { i32 vpid; i32 vtid; };
-    };
-    event { name = "span:new svc::work"; id = 0; stream_id = 0; fields := struct { u64 span_id; u64 parent_id; }; };
-    event { name = "span:close svc::work"; id = 1; stream_id = 0; fields := struct { u64 span_id; u64 parent_id; }; };
-    "#;
+    use lastwords_testkit::ctf::{Stream, write_folder};
+    use lastwords_testkit::scheduling::{SPANS, metadata, span_event};
 
     #[test]
     fn spans_of_two_processes_with_the_same_id_are_two() {
         let folder = tempfile::tempdir().unwrap();
-        let head = "clock { name = monotonic; freq = 1000000000; }; stream { id = 0; ";
-        std::fs::write(
-            folder.path().join("metadata"),
-            [TYPES, head, PACKET_CONTEXT, EVENTS].concat(),
-        )
-        .unwrap();
         let mut stream = Stream::default();
         for (time, id, pid) in [(10, 0, 7u32), (20, 0, 8), (30, 1, 8), (40, 1, 7)] {
-            let event =
-                Packed::new(Order::Little).u16(id).u64(time).u32(pid).u32(pid).u64(1).u64(0);
-            stream.put(time, &event.done());
+            stream.put(time, &span_event(id, time, pid, 1));
         }
-        stream.close(0);
-        std::fs::write(folder.path().join("s0"), &stream.file).unwrap();
+        write_folder(folder.path(), &metadata("ust", SPANS), &mut [stream]);
         let mut spans = slices(&collected(&[folder.path()]));
         spans.sort();
         assert_eq!(

@@ -9,10 +9,10 @@ use arrow_array::{Array as _, RecordBatch};
 use lastwords_ctf::read::open;
 use lastwords_render::iter::{self, Events};
 use lastwords_render::select::Selection;
-use lastwords_testkit::ctf::Stream;
+use lastwords_testkit::ctf::{Stream, write_folder};
 use lastwords_testkit::put::{Order, Packed};
 use lastwords_testkit::random::Random;
-use lastwords_testkit::scheduling::{EVENTS, metadata, write};
+use lastwords_testkit::scheduling::{EVENTS, SPANS, ended, metadata, span_event, write};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -106,14 +106,7 @@ fn what_ran_has_rows_and_what_is_not_known_is_null() {
             .filter(|row| row.2.is_some())
             .filter_map(|row| Some((row.0.as_str(), row.1?)))
             .collect();
-        for ((name, begin), end) in lasted.iter().filter(|(_, end)| **end != u64::MAX) {
-            let of = match name.as_str() {
-                cpu if cpu.starts_with("running 0") || cpu == "irq 0" => 0,
-                cpu if cpu.starts_with("running 1") || cpu == "irq 1" => 1,
-                _ => 2,
-            };
-            let is_whole =
-                *begin > 0 && missing[of].iter().all(|(from, until)| until < begin || end < from);
+        for ((name, begin), end, is_whole) in ended(&lasted, &missing) {
             certain += usize::from(is_whole);
             expected += 1;
             let is_shown = shown.contains(&(name.as_str(), begin.cast_signed()));
@@ -128,7 +121,6 @@ fn what_ran_has_rows_and_what_is_not_known_is_null() {
 #[test]
 fn nothing_is_joined_across_a_loss() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("metadata"), metadata("kernel", EVENTS)).unwrap();
     let mut stream = Stream::default();
     let event = |id: u16, time: u64| Packed::new(Order::Little).u16(id).u64(time).u32(11);
     let switch = |stream: &mut Stream, time: u64, (prev, next): (u32, u32)| {
@@ -141,8 +133,7 @@ fn nothing_is_joined_across_a_loss() {
     stream.put(50, &event(4, 50).u32(7).done());
     switch(&mut stream, 60, (11, 12));
     switch(&mut stream, 70, (13, 14));
-    stream.close(0);
-    std::fs::write(folder.path().join("s0"), &stream.file).unwrap();
+    write_folder(folder.path(), &metadata("kernel", EVENTS), &mut [stream]);
     let mut rows = rows(folder.path());
     rows.sort();
     let row = |name: &str, begin, end, is_open| (name.to_owned(), begin, end, is_open);
@@ -158,19 +149,10 @@ fn nothing_is_joined_across_a_loss() {
     assert_eq!(rows, expected);
 }
 
-const SPANS: &str = r#"
-    event.header := struct { u16 id; stamp timestamp; };
-    event.context := struct { i32 vpid; i32 vtid; };
-};
-event { name = "span:new svc::work"; id = 0; stream_id = 0; fields := struct { u64 span_id; u64 parent_id; }; };
-event { name = "span:close svc::work"; id = 1; stream_id = 0; fields := struct { u64 span_id; u64 parent_id; }; };
-"#;
-
 /// Spans of two processes may have one id, and one that was opened twice was closed unseen.
 #[test]
 fn spans_end_at_their_own_closing() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("metadata"), metadata("ust", SPANS)).unwrap();
     let mut stream = Stream::default();
     for (time, id, pid, span) in [
         (10, 0, 7u32, 1),
@@ -180,11 +162,9 @@ fn spans_end_at_their_own_closing() {
         (50, 1, 7, 1),
         (60, 0, 7, 2),
     ] {
-        let event = Packed::new(Order::Little).u16(id).u64(time).u32(pid).u32(pid);
-        stream.put(time, &event.u64(span).u64(0).done());
+        stream.put(time, &span_event(id, time, pid, span));
     }
-    stream.close(0);
-    std::fs::write(folder.path().join("s0"), &stream.file).unwrap();
+    write_folder(folder.path(), &metadata("ust", SPANS), &mut [stream]);
     let mut rows = rows(folder.path());
     rows.sort();
     let row = |name: &str, begin, end, is_open| (name.to_owned(), Some(begin), end, is_open);
@@ -212,7 +192,6 @@ fn functions_end_at_their_own_exits() {
     let folder = tempfile::tempdir().unwrap();
     let metadata = metadata("kernel", FUNCTIONS);
     let metadata = metadata.replace("domain = \"kernel\"", "tracer_name = \"ftrace\"");
-    std::fs::write(folder.path().join("metadata"), metadata).unwrap();
     let mut cpus = [Stream::default(), Stream::default()];
     for (time, cpu, id, thread, function, depth) in [
         (10, 0, 0, 7u32, 0xa, 0u32),
@@ -233,10 +212,7 @@ fn functions_end_at_their_own_exits() {
         let event = Packed::new(Order::Little).u16(id).u64(time).u32(thread);
         cpus[cpu].put(time, &event.u64(function).u32(depth).done());
     }
-    for (cpu, stream) in (0..).zip(&mut cpus) {
-        stream.close(cpu);
-        std::fs::write(folder.path().join(format!("s{cpu}")), &stream.file).unwrap();
-    }
+    write_folder(folder.path(), &metadata, &mut cpus);
     let mut rows = rows(folder.path());
     rows.sort();
     let row =
