@@ -63,7 +63,7 @@ if [ "$1" = go ]; then
     for i in $T/instances/*; do
         (
             cd "$i" || exit
-            sort set_event
+            sort set_event | grep -v ':ran$'
             for f in set_event_pid set_ftrace_pid set_ftrace_filter set_ftrace_notrace tracing_cpumask trace_clock current_tracer \
                 trace_options; do
                 show $f
