@@ -49,8 +49,8 @@ row() {
 export TIMES="$(cat /times)" REPEATS="$(cat /repeats)"
 echo 'p:hand/opened do_sys_openat2 dfd=%di:s32' > $T/dynamic_events
 echo 'f:hand/entered vfs_read count=$arg3:u64' >> $T/dynamic_events
-# The first of all has to read the program's file.
-one first nothing ""
+# Until trace-cmd has recorded in the top level, the work takes longer.
+one first peer "trace-cmd record -q -C mono -o /t/a.dat -e sched"
 rm $O/times
 for round in $(cat /rounds); do
     row sched '-e sched'
