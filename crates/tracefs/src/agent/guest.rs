@@ -1,7 +1,7 @@
 //! The host's side: has a guest's agent record, receives its events, and measures its clock.
 
 use super::clocks::{ClockShift, measure};
-use super::serve::{beside, random_id};
+use super::serve::random_id;
 use super::wire::{Answer, Ask, VERSION, Wanted, plain};
 use super::{EACH, HEAD, WORK};
 use crate::check::check_output;
@@ -48,7 +48,7 @@ impl GuestPlan {
     /// Returns the file for the guest's events: `trace-NAME.dat` beside `trace.dat`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        beside(&self.output, &self.name)
+        of_guest(&self.output, &self.name)
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -319,6 +319,16 @@ fn hear(line: &Line, time: std::time::Duration) -> anyhow::Result<Answer> {
     }
 }
 
+/// Returns the file that is beside an output of `NAME.dat` and of a guest.
+fn of_guest(output: &Path, guest: &str) -> PathBuf {
+    let name = output.file_name().unwrap_or_default().to_string_lossy();
+    let name = match name.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() => format!("{stem}-{guest}.{ending}"),
+        _ => format!("{name}-{guest}"),
+    };
+    output.with_file_name(name)
+}
+
 /// Gives the finished file its name.
 fn moved(finished: Finished, path: &Path, force: bool) -> anyhow::Result<Finished> {
     let kept = || format!("what arrived is in {}", finished.path.display());
@@ -337,7 +347,7 @@ mod tests {
             ("/var/x/t", "/var/x/t-web"),
             ("a.b/.hidden", "a.b/.hidden-web"),
         ] {
-            assert_eq!(beside(Path::new(host), "web"), Path::new(guest));
+            assert_eq!(of_guest(Path::new(host), "web"), Path::new(guest));
         }
     }
 }

@@ -10,9 +10,9 @@ use lastwords_open::{chain, tracer_now};
 use lastwords_stream::{Address, Heard, Line, Listener};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -208,7 +208,7 @@ impl Agent {
                     bail!("it has said nothing for {} seconds", SILENCE.as_secs())
                 }
             }
-            ensure!(!recording.has_failed(), "the stream to {} is broken", plan_peer(&plan));
+            ensure!(!recording.has_failed(), "the stream to {} is broken", line.peer());
         }
         let (saved, errors) = recording.finish()?;
         let errors = errors.iter().map(Error::to_string).collect();
@@ -220,10 +220,7 @@ impl Agent {
 
     /// Waits for the second connection of a host, which it makes with a key.
     fn second(&self, line: &Line) -> anyhow::Result<Line> {
-        let (key, to, from) = {
-            let (to, from): (Sender<Line>, Receiver<Line>) = channel();
-            (random_key()?, to, from)
-        };
+        let (key, (to, from)) = (random_key()?, channel());
         let set = |value| *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = value;
         set(Some((key.clone(), to)));
         let said = line.say(&Answer::Ready { key });
@@ -250,11 +247,6 @@ impl Agent {
     }
 }
 
-/// Returns the words for the receiver of a plan.
-fn plan_peer(plan: &Plan) -> String {
-    plan.receiver.as_ref().map(Address::to_string).unwrap_or_default()
-}
-
 /// Returns 32 hexadecimal digits that nobody can guess.
 fn random_key() -> anyhow::Result<String> {
     let mut bytes = [0u8; 16];
@@ -268,14 +260,4 @@ pub(super) fn random_id() -> anyhow::Result<u64> {
     let key = random_key()?;
     let id = key.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok());
     id.context("a number for the recording")
-}
-
-/// Returns the file that is beside an output of `NAME.dat` and of a guest.
-pub(super) fn beside(output: &Path, guest: &str) -> PathBuf {
-    let name = output.file_name().unwrap_or_default().to_string_lossy();
-    let name = match name.rsplit_once('.') {
-        Some((stem, ending)) if !stem.is_empty() => format!("{stem}-{guest}.{ending}"),
-        _ => format!("{name}-{guest}"),
-    };
-    output.with_file_name(name)
 }
