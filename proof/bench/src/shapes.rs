@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// Also run the shapes' neighbours in `bench record` that are there: LTTng-UST, and `tracing`
-    /// with its registry and its text
+    /// with its registry and with a subscriber that only reads
     #[arg(long)]
     beside: bool,
     #[command(flatten)]
@@ -31,7 +31,8 @@ pub(crate) struct Args {
 }
 
 /// Contenders of `bench record` to compare with.
-const BESIDE: &[&str] = &["floor", "lastwords-rseq", "lttng", "tracing-registry", "tracing-fmt"];
+const BESIDE: &[&str] =
+    &["floor", "lastwords-rseq", "lttng", "tracing-registry-scoped", "tracing-reads"];
 
 /// The floors of shapes with a name. The worst shape of a row counts.
 const ROWS: &[(&str, f64)] = &[
