@@ -112,30 +112,10 @@ impl Ring for Windowed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Stats, page};
-    use lastwords_trace::evidence::Verdict;
+    use crate::page;
+    use crate::samples::Pages;
 
     const LAYOUT: HeaderPage = HeaderPage { commit_size: 8, data_offset: 16 };
-
-    /// A ring of one CPU, with the sub-buffers that it is made of.
-    struct Pages(Vec<CpuRing>, Vec<Vec<u8>>);
-
-    impl Ring for Pages {
-        fn cpus(&self) -> &[CpuRing] {
-            &self.0
-        }
-
-        fn sub_buffer(&self, _: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-            bytes.clone_from(&self.1[index]);
-            let page::Header { committed, missed, .. } =
-                page::header(bytes, LAYOUT, ByteOrder::Little).unwrap();
-            SubBufferInfo { committed, consumed: 0, missed, verdict: Verdict::Committed }
-        }
-
-        fn evidence(&self) -> Evidence {
-            Evidence::default()
-        }
-    }
 
     /// A sub-buffer whose events have these times, each with 4 bytes.
     fn page(times: &[u64], is_missed: bool) -> Vec<u8> {
@@ -178,14 +158,9 @@ mod tests {
             times.iter().enumerate().map(|(at, times)| page(times, at == 0)).collect();
         for begin in (0..=210).step_by(5) {
             for end in (begin..=215).step_by(5).chain([u64::MAX]) {
-                let cpu = CpuRing {
-                    cpu: 0,
-                    sub_buffers: 4,
-                    sub_buffer_size: 256,
-                    stats: Stats::default(),
-                };
+                let cpu = CpuRing { sub_buffers: 4, sub_buffer_size: 256, ..CpuRing::default() };
                 let ring = Windowed::new(
-                    Arc::new(Pages(vec![cpu], pages.clone())),
+                    Arc::new(Pages { cpus: vec![cpu], pages: vec![pages.clone()] }),
                     LAYOUT,
                     ByteOrder::Little,
                     begin..=end,
