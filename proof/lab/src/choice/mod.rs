@@ -180,7 +180,7 @@ impl Found<'_> {
         for (name, word) in [
             ("no-function", "-l no_such_function"),
             ("no-graph", "-g no_such_function"),
-            ("no-cpu", "-M 100000000"),
+            ("no-cpu", "-M: this machine has fewer CPUs"),
             ("no-clock", "clock sundial: this kernel has local, "),
             ("no-usdt", "static probe lab:none; it has lab:done"),
         ] {
