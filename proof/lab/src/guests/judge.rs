@@ -49,19 +49,19 @@ fn order(out: &Path, case: &str, is_late: bool, lastwords: &Path, rows: &mut Row
     files.iter().for_each(|file| _ = by_trace_cmd.arg("-i").arg(file));
     let mut by_us = Command::new(lastwords);
     by_us.arg("report").args(&files);
-    let texts =
-        [("trace-cmd", run_quietly(&mut by_trace_cmd)?), ("report", run_quietly(&mut by_us)?)];
-    for (reader, text) in &texts {
-        let rounds = rounds(text);
-        let right = rounds.iter().filter(|round| **round).count();
-        rows.row(
-            // Markers that are closer than the error may change places; `clocks` judges by how much.
-            right * 10 >= ROUNDS * 9 && rounds.len() == ROUNDS,
-            &format!("{role} {case}: {reader} shows host, guest, host"),
-            &format!("in {right} of {} rounds", rounds.len()),
-        );
-    }
-    clocks(&said, &texts[0].1, is_late, &format!("{role} {case}"), rows)
+    let (theirs, ours) = (run_quietly(&mut by_trace_cmd)?, run_quietly(&mut by_us)?);
+    let right = rounds(&theirs);
+    let count = right.iter().filter(|round| **round).count();
+    rows.row(
+        // Markers that are closer than the error may change places; `clocks` judges by how much.
+        count * 10 >= ROUNDS * 9 && right.len() == ROUNDS,
+        &format!("{role} {case}: trace-cmd shows host, guest, host"),
+        &format!("in {count} of {} rounds", right.len()),
+    );
+    let same = rounds(&ours) == right;
+    let detail = if same { "the same order in all rounds" } else { ours.as_str() };
+    rows.row(same, &format!("{role} {case}: report, beside trace-cmd"), detail);
+    clocks(&said, &theirs, is_late, &format!("{role} {case}"), rows)
 }
 
 /// The words of the markers of a round, in the order in which they are made.
