@@ -122,14 +122,9 @@ const GUESTS: &[Step] = &[
         "machines end in nine ways; no verdict on them is wrong",
     ),
     part(
-        "watch-guest",
-        "lab --kernel 6.12 --scenario watch-guest",
-        "guests that panic, read from outside; the dump made afterwards has the same",
-    ),
-    part(
         "guests",
-        "lab --kernel 6.12 --scenario guests",
-        "two guests that record each other; trace-cmd shows their markers in order",
+        "lab --kernel 6.12 --scenario watch-guest --scenario guests",
+        "guests that panic, read from outside; two guests that record each other, beside trace-cmd",
     ),
     part(
         "choice",

@@ -30,9 +30,8 @@ pub(super) fn check(text: &Text<'_>, findings: &mut Vec<Finding>) {
         }
         let (beside, may) = rules::BESIDE;
         let beside = Some(beside).filter(|_| !may.contains(&text.path));
-        for place in
-            rules::PLACES.iter().copied().chain(beside).filter(|place| has_place(line, place))
-        {
+        let places = rules::PLACES.iter().copied().chain(beside);
+        for place in places.filter(|place| has_place(line, place)) {
             find(format!("`{place}` is a place of our own machines"));
         }
     }
@@ -45,11 +44,8 @@ pub(super) fn check_tokens(text: &Text<'_>, tokens: &TokenStream, findings: &mut
         let line = ident.span().start().line;
         let called = matches!(rest.first(), Some(TokenTree::Punct(p)) if p.as_char() == '!');
         if called && (ident == "todo" || ident == "unimplemented") {
-            findings.push(Finding::new(
-                text.path,
-                line,
-                format!("`{ident}!`: do it, or return an error"),
-            ));
+            let what = format!("`{ident}!`: do it, or return an error");
+            findings.push(Finding::new(text.path, line, what));
         }
     });
     walk(tokens.clone(), &mut |here, rest| {
