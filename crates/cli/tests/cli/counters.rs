@@ -143,7 +143,7 @@ fn reports_name_the_counters_and_recovered_folders_keep_them() {
         .has_status(0)
         .says("counters and histograms of 1 session are not in the data set");
     place
-        .run(&["convert", "app", "-o", "other/"])
+        .run(&["convert", "app", "--to", "parquet", "-o", "other/"])
         .has_status(0)
         .says("2 counters and 1 histogram of session app are not in it");
 

@@ -35,8 +35,11 @@ fn what_pstore_has_kept_is_printed() {
 fn what_is_missing_is_a_loss() {
     let place = Place::new();
     let name = place.at("range");
-    let mut range = zone(b"[    1.000000] a line\n");
-    range[8..12].copy_from_slice(&5000_u32.to_le_bytes());
+    // The rest of a page, of which the head says that it goes on.
+    let mut range = zone(&b"[    1.000000] a line\n".repeat(200)[..4096 - 12]);
+    for at in [4, 8] {
+        range[at..at + 4].copy_from_slice(&5000_u32.to_le_bytes());
+    }
     std::fs::write(&name, &range).unwrap();
     let words = ["report", name.to_str().unwrap(), "--pstore", "--strict"];
     place.run(&words).has_status(3).says("the zone at 0x0: 916 of 5000 bytes are missing");
