@@ -172,7 +172,8 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
             .iter()
             .find(|other| other.name == array.name && !array.name.starts_with("unknown-"));
         let is_own = |other: &&Array| own.is_none_or(|own| own.name == other.name);
-        let told = is_told(array);
+        // Where the whole image does not have the name either, its loss is not new.
+        let told = if own.is_some() { is_told(array) } else { !array.losses.is_empty() };
         let lines = whole.iter().filter(is_own).flat_map(|other| &other.lines);
         let wanted = own.map_or(0, |own| own.lines.len());
         let any = own.is_none() || array.facts.contains(&("position", None));
