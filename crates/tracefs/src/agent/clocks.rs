@@ -107,7 +107,7 @@ impl ClockShift {
     }
 
     /// Returns the measurements, each limited by all others: a clock cannot have gone further since
-    /// a better measurement than [`DRIFT`] allows. Measurements that contradict each other keep their
+    /// a better measurement than `DRIFT` allows. Measurements that contradict each other keep their
     /// own errors.
     #[must_use]
     pub fn refined(&self) -> Vec<Measured> {

@@ -3,10 +3,10 @@
 //! In the guest, an [`Agent`] listens. On the host, a [`Guest`] connects to it and says what to
 //! record ([`Wanted`]). The agent records in an instance of its own, and its events go to the host
 //! while it records, so that they outlive the guest. Two connections carry a recording, and the host
-//! makes both: one for questions and answers ([`wire`]), and one for the stream of events
+//! makes both: one for questions and answers (`wire`), and one for the stream of events
 //! ([`lastwords_stream::wire`]).
 //!
-//! Each second, the host asks for the reading of the guest's clock ([`clocks`]). It takes the reading
+//! Each second, the host asks for the reading of the guest's clock (`clocks`). It takes the reading
 //! for that of the middle between question and answer, and keeps the answer that came soonest. The
 //! difference of the clocks is wrong by half of that time at most, or by less if a better measurement
 //! is near. The files have the options
@@ -16,7 +16,7 @@
 //! The agent runs as root and does not know who asks. It takes no path, no command and no name of
 //! an instance, trigger or probe from a host: only events with filters, a tracer, functions, threads,
 //! CPUs, options of the tracer and sizes, all of which are checked and limited. One host records at
-//! a time. A host that asks nothing for [`SILENCE`] is taken for gone: the recording ends, and the
+//! a time. A host that asks nothing for 30 seconds is taken for gone: the recording ends, and the
 //! tracer is left as it was found.
 //!
 //! This is no agent of trace-cmd: that takes the words of a command line from its peer, and needs

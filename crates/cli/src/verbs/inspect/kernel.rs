@@ -8,7 +8,6 @@ use crate::table::{Table, plain};
 use lastwords_ftrace::UNKNOWN;
 use lastwords_open::inspect::kernel::{Instance, Report};
 use lastwords_render::missing::count;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Writes the report for people.
@@ -79,7 +78,7 @@ fn write_perf(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Re
         return Ok(());
     };
     writeln!(out, "  perf       {}: report --perf", count(buffers.len() as u64, "buffer"))?;
-    let mut groups: BTreeMap<_, Vec<Option<u32>>> = BTreeMap::new();
+    let mut groups = std::collections::BTreeMap::<_, Vec<Option<u32>>>::new();
     for buffer in buffers {
         let mut events: Vec<&str> = buffer.events.iter().map(|event| event.name.as_str()).collect();
         events.sort_unstable();
