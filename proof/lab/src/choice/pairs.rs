@@ -204,7 +204,7 @@ fn chosen_by_pid(
 /// Returns true if the event is of an interrupt. One that comes after a graph has begun in one
 /// instance and before it has begun in the other is in the first alone.
 fn is_interrupt(event: &Event) -> bool {
-    ["irq_enter_rcu", "irq_exit_rcu", "__sysvec_", "__common_interrupt"]
+    ["irq_enter_rcu", "irq_exit_rcu", "irqentry_", "__sysvec_", "__common_interrupt"]
         .iter()
         .any(|function| event.text.contains(function))
 }
@@ -216,6 +216,7 @@ fn streams(found: &Found<'_>, name: &str, more: &[&str]) -> Result<Streams> {
     let text =
         run_quietly(trace_cmd.args(["report", "-t", "--raw-ts", "-i"]).arg(&path).args(more))
             .with_context(|| found.text(&format!("{name}.said")).unwrap_or_default())?;
+    let release = found.text("release")?;
     let mut streams = Streams::new();
     let mut last = None;
     for line in text.lines() {
@@ -227,8 +228,14 @@ fn streams(found: &Found<'_>, name: &str, more: &[&str]) -> Result<Streams> {
             }
             continue;
         };
-        if name.starts_with(LEVELS) && is_interrupt(&event) {
-            continue;
+        if name.starts_with(LEVELS) {
+            if is_interrupt(&event) {
+                continue;
+            }
+            // Linux 6 takes the times of a call once for all instances, Linux 7 once for each.
+            if !release.starts_with("6.") {
+                event.text = event.without_duration();
+            }
         }
         // Several probes of one place work in the order in which they were enabled.
         if name.starts_with(PROBED) {
@@ -393,6 +400,14 @@ impl Event {
         let buffer = buffer.trim().trim_end_matches(".peer");
         let buffer = if buffer == "own" { "" } else { buffer };
         Some(((buffer.to_owned(), cpu), Self { pid, time, text: text.trim().to_owned() }))
+    }
+
+    /// The text of an entry or exit of a graph without its times.
+    fn without_duration(&self) -> String {
+        match self.text.split_once('|') {
+            Some((_, call)) => format!("{}: {call}", self.name()),
+            None => self.text.split(" calltime=").next().unwrap_or_default().to_owned(),
+        }
     }
 
     fn is_stack(&self) -> bool {
