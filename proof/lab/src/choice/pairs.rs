@@ -204,9 +204,16 @@ fn chosen_by_pid(
 /// Returns true if the event is of an interrupt. One that comes after a graph has begun in one
 /// instance and before it has begun in the other is in the first alone.
 fn is_interrupt(event: &Event) -> bool {
-    ["irq_enter_rcu", "irq_exit_rcu", "irqentry_", "__sysvec_", "__common_interrupt"]
-        .iter()
-        .any(|function| event.text.contains(function))
+    [
+        "irq_enter_rcu",
+        "irq_exit_rcu",
+        "irqentry_",
+        "__sysvec_",
+        "__common_interrupt",
+        "hrtimer_rearm",
+    ]
+    .iter()
+    .any(|function| event.text.contains(function))
 }
 
 /// Reads a file by trace-cmd.
