@@ -34,7 +34,7 @@ pub struct GuestPlan {
     pub name: String,
     /// The address of its agent.
     pub address: Address,
-    /// What it is to record.
+    /// The recording that it is to make.
     pub wanted: Wanted,
     /// The file of the host, beside which the guest's is made.
     pub output: PathBuf,
@@ -70,9 +70,9 @@ impl GuestPlan {
     }
 }
 
-/// What the thread of a guest returns: the connection, the clocks, and why it is broken.
+/// The result of a guest's thread: the connection, the clocks, and why it is broken.
 type Measuring = JoinHandle<(Line, ClockShift, Option<anyhow::Error>)>;
-/// What the thread that receives returns: the spool, and why the stream ended early.
+/// The result of the thread that receives: the spool, and why the stream ended early.
 type Received = lastwords_stream::Result<(Spool, Option<String>)>;
 
 /// The stream of a guest, which a thread receives. If it is dropped, what arrived is saved as a file
@@ -145,7 +145,7 @@ pub struct SavedGuest {
     pub shift: ClockShift,
     /// Why the guest's recording ended before it was stopped.
     pub ended_early: Option<String>,
-    /// What the agent could not restore.
+    /// Settings that the agent could not restore.
     pub errors: Vec<String>,
 }
 

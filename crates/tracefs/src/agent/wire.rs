@@ -23,7 +23,7 @@ const MOST_RING: u64 = 64 << 20;
 /// The shortest interval of flushes.
 const LEAST_FLUSH: Duration = Duration::from_millis(10);
 
-/// What a host says.
+/// A question of a host.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Ask {
@@ -39,7 +39,7 @@ pub(super) enum Ask {
     Stop,
 }
 
-/// What an agent says.
+/// An answer of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum Answer {
@@ -74,7 +74,7 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().take(4096).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// What a host wants of a guest.
+/// The recording that a host wants of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {

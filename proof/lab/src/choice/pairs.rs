@@ -40,7 +40,7 @@ impl Pair {
         Self { name, has, not: &[], of: Of::All, cpu: None }
     }
 
-    const fn of(self, of: Of) -> Self {
+    const fn with_processes(self, of: Of) -> Self {
         Self { of, ..self }
     }
 }
@@ -66,8 +66,8 @@ const PAIRS: &[Pair] = &[
     Pair::new("clocks", ALL_CLOCKS),
     Pair::new("functions", &["function", "but function"]),
     Pair::new("func-stacks", &["function", STACK]),
-    Pair { not: &[EXEC], ..Pair::new("pid", &["function", OPEN]) }.of(Of::Target),
-    Pair::new("children", &["function", EXEC, EXIT, OPEN]).of(Of::Family),
+    Pair { not: &[EXEC], ..Pair::new("pid", &["function", OPEN]) }.with_processes(Of::Target),
+    Pair::new("children", &["function", EXEC, EXIT, OPEN]).with_processes(Of::Family),
     Pair::new(LEVELS, &["funcgraph_entry"]),
 ];
 
@@ -161,11 +161,11 @@ fn judge(found: &Found<'_>, pair: &Pair, rows: &mut Rows) -> Result<()> {
         let ours = streams(found, name, fields)?;
         let theirs = streams(found, &format!("{name}.peer"), fields)?;
         let what = row(if fields.is_empty() { "events" } else { "fields" });
-        let mut chosen = of(&ours, compared);
+        let mut chosen = events_of(&ours, compared);
         if name == PROBED {
             tracepoints(&mut chosen, rows);
         }
-        let (ok, detail) = compare(&chosen, &of(&theirs, compared));
+        let (ok, detail) = compare(&chosen, &events_of(&theirs, compared));
         rows.row(ok, &what, &detail);
         if fields.is_empty() {
             let readme = found.text("README")?;
@@ -173,7 +173,7 @@ fn judge(found: &Found<'_>, pair: &Pair, rows: &mut Rows) -> Result<()> {
             let names = more.flat_map(|(_, _, events)| *events).chain(pair.has);
             contents(pair, &names.copied().collect::<Vec<_>>(), &ours, &pids, rows);
             if name != LEVELS {
-                as_reported(found, name, &of(&ours, &pids), &pids, rows)?;
+                as_reported(found, name, &events_of(&ours, &pids), &pids, rows)?;
             }
         }
     }
@@ -263,7 +263,7 @@ fn streams(found: &Found<'_>, name: &str, more: &[&str]) -> Result<Streams> {
 }
 
 /// The events of some processes.
-fn of(streams: &Streams, pids: &[u32]) -> Streams {
+fn events_of(streams: &Streams, pids: &[u32]) -> Streams {
     let of = |events: &Vec<Event>| -> Vec<Event> {
         events.iter().filter(|event| pids.contains(&event.pid)).cloned().collect()
     };

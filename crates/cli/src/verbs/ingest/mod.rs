@@ -204,7 +204,7 @@ fn report(args: &Args, counts: &Counts, dead: usize) {
     }
 }
 
-/// What was added of an input.
+/// The crashes of an input that were added.
 #[derive(Default)]
 struct Added {
     /// The id and the number of events of each crash.
