@@ -37,6 +37,7 @@ pub mod page;
 pub mod persistent;
 pub mod print;
 mod recording;
+mod relative_time;
 mod retime;
 pub mod text;
 mod values;

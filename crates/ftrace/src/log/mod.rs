@@ -6,7 +6,7 @@ pub use lastwords_kernel::log::Record as LogLine;
 pub use trace::trace;
 
 use crate::Array;
-use crate::text::time_before;
+use crate::relative_time::time_before;
 use std::io::Write;
 
 /// Prefix of each line of the log, which distinguishes it from the lines of events.

@@ -2,9 +2,10 @@
 //! Readers make a format named `blktrace` from `struct blk_io_trace`, as trace-cmd does.
 
 use crate::Format;
+use crate::relative_time::time_before;
 use lastwords_bytes::{ByteOrder, low_u32};
 
-use super::context::{EventInfo, Tasks, time_before};
+use super::context::{EventInfo, Tasks};
 use super::slot::Slot;
 
 /// The positions of the numbers of an entry.

@@ -7,7 +7,6 @@ use crate::print::{AddressHasher, Spec, number, padded};
 use crate::{FlagColumns, Format, Tracing, is_since};
 use lastwords_bytes::{ByteOrder, low_u8, low_u32};
 use lastwords_trace::text::number::{digit, six, unsigned};
-use lastwords_trace::text::put_seconds;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
@@ -330,20 +329,6 @@ pub(crate) fn time(out: &mut Vec<u8>, time: u64, in_ns: bool) {
     unsigned(out, seconds);
     out.push(b'.');
     out.extend_from_slice(&six(rest));
-}
-
-/// Appends the time before a reading of the clock, in nanoseconds if that is what the clock counts:
-/// ` -0.003200000`. Otherwise it appends the number of readings. The text is at least `width`
-/// characters long.
-pub(crate) fn time_before(out: &mut Vec<u8>, time: u64, before: i64, in_ns: bool, width: usize) {
-    let since = i128::from(time).saturating_sub(before.into());
-    let mut text = Vec::new();
-    match i64::try_from(since) {
-        Ok(since) if in_ns => put_seconds(since, &mut text),
-        _ => text.extend_from_slice(since.to_string().as_bytes()),
-    }
-    out.extend(std::iter::repeat_n(b' ', width.saturating_sub(text.len())));
-    out.extend_from_slice(&text);
 }
 
 /// Returns the mark of a delay: `$` over a second … `+` over 10 microseconds.

@@ -15,6 +15,7 @@ use super::syscall::Syscall;
 use crate::choice::is_selected;
 use crate::filter::RawFilter;
 use crate::print::{Env, Fault, Machine, Names, Program, Show, Spec, compile, number};
+use crate::relative_time::time_before;
 use crate::{Array, Format, Ring, Tracing, is_since};
 use lastwords_bytes::{ByteOrder, low_u16};
 use lastwords_trace::text::number::unsigned;
@@ -509,7 +510,7 @@ impl<'a> Printer<'a> {
             match self.flags.before {
                 None => unsigned(out, at.time),
                 // Readings of the clock, as without a relation.
-                Some(before) => context::time_before(out, at.time, before, false, 0),
+                Some(before) => time_before(out, at.time, before, false, 0),
             }
             out.push(b' ');
         }

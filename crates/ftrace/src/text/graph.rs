@@ -1,11 +1,12 @@
 //! The function_graph tracer (`trace_functions_graph.c`).
 
+use crate::relative_time::time_before;
 use crate::{Array, Ring, Tracing};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::integer::extend;
 
 use super::arguments::Form;
-use super::context::{self, Common, EventInfo, Tasks, time_before};
+use super::context::{self, Common, EventInfo, Tasks};
 use super::flags::Flags;
 use super::merge::Merge;
 use super::own::{GraphEntry, GraphExit};

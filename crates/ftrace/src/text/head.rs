@@ -2,6 +2,7 @@
 //! except for the fraction of the second.
 
 use super::context::{self, Common, EventInfo, Tasks};
+use crate::relative_time::time_before;
 use lastwords_bytes::low_u32;
 use lastwords_trace::text::number::six_before;
 use lastwords_trace::text::page::Put;
@@ -84,7 +85,7 @@ impl HeadCache {
             None => context::time(out, at.time, self.in_ns),
             Some(before) => {
                 out.push(b' ');
-                context::time_before(out, at.time, before, self.in_ns, RELATIVE);
+                time_before(out, at.time, before, self.in_ns, RELATIVE);
             }
         }
         out.extend_from_slice(b": ");

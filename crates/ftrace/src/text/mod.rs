@@ -22,7 +22,7 @@ mod own_text;
 mod slot;
 mod syscall;
 
-pub(crate) use context::{Common, EventInfo, time_before};
+pub(crate) use context::{Common, EventInfo};
 pub(crate) use events::Printer;
 pub(crate) use merge::Merge;
 pub(crate) use slot::Slot;
