@@ -121,6 +121,7 @@ mod session;
 mod start;
 mod trigger;
 
+pub use handle::Session;
 pub use lastwords_ring::{ClockKind, Persist, rseq_available};
 #[cfg(feature = "tracing")]
 pub use layer::layer;
@@ -134,7 +135,7 @@ pub use session::desc::{EventDesc, FieldDesc, FieldType};
 pub use session::trigger::Triggered;
 pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention,
-    Scope, Session, Window,
+    Scope, Window,
 };
 pub use start::start;
 pub use trigger::trigger;

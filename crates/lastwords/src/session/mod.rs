@@ -55,7 +55,6 @@ pub mod window;
 use lastwords_ring::backend::{Mapping, discard_pages};
 use lastwords_ring::flush;
 
-pub use crate::handle::Session;
 pub use builder::Builder;
 pub use config::{ChannelConfig, Context, Level, Memory, Reservation, Scope};
 use dirs::Folder;

@@ -326,7 +326,7 @@ fn remove(base: &Base, candidate: &Candidate, locked: bool, now: &Now) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Session;
+    use crate::handle::Session;
 
     const MINUTE: u64 = 60 * SECOND;
     const NOW: u64 = 1000 * MINUTE;
