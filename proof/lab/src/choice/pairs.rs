@@ -240,7 +240,7 @@ fn streams(found: &Found<'_>, name: &str, more: &[&str]) -> Result<Streams> {
                 continue;
             }
             // Linux 6 takes the times of a call once for all instances, Linux 7 once for each.
-            if !release.starts_with("6.") {
+            if event.text.contains('|') || !release.starts_with("6.") {
                 event.text = event.without_duration();
             }
         }
@@ -256,7 +256,11 @@ fn streams(found: &Found<'_>, name: &str, more: &[&str]) -> Result<Streams> {
         if event.is_stack() {
             event.text.truncate(event.text.find("caller=").unwrap_or(event.text.len()));
         }
-        streams.entry(stream.clone()).or_default().push(event);
+        let exit = event.unfold();
+        streams
+            .entry(stream.clone())
+            .or_default()
+            .extend([Some(event), exit].into_iter().flatten());
         last = Some(stream);
     }
     Ok(streams)
@@ -285,8 +289,9 @@ fn compare(ours: &Streams, theirs: &Streams) -> (bool, String) {
             let pair = (ours.get(at), theirs.get(at));
             let is_same = |(a, b): (&Event, &Event)| {
                 let is_later = |one: &Event, others: &[Event]| {
-                    let before = others.iter().take(at).rfind(|before| !before.is_stack());
-                    one.is_stack() || before.is_none_or(|before| one.time >= before.time)
+                    let times = others.iter().take(at).filter(|before| !before.is_stack());
+                    let before = times.filter_map(|before| before.time).next_back();
+                    one.is_stack() || one.time.is_none_or(|time| Some(time) >= before)
                 };
                 (a.pid, &a.text) == (b.pid, &b.text) && is_later(a, theirs) && is_later(b, ours)
             };
@@ -386,7 +391,8 @@ fn as_reported(
 #[derive(Debug, Clone)]
 struct Event {
     pid: u32,
-    time: u64,
+    /// None: trace-cmd does not print it.
+    time: Option<u64>,
     /// Its name and fields, and the lines of its stack.
     text: String,
 }
@@ -401,7 +407,7 @@ impl Event {
         let (head, rest) = line.split_at(at);
         let cpu = rest.get(2..5)?.parse().ok()?;
         let (time, text) = rest.get(6..)?.split_once(": ")?;
-        let time = time.trim().replace('.', "").parse().ok()?;
+        let time = Some(time.trim().replace('.', "").parse().ok()?);
         let (buffer, task) = head.split_once(": ").unwrap_or(("", head));
         let pid = task.trim().rsplit_once('-')?.1.parse().ok()?;
         let buffer = buffer.trim().trim_end_matches(".peer");
@@ -415,6 +421,16 @@ impl Event {
             Some((_, call)) => format!("{}: {call}", self.name()),
             None => self.text.split(" calltime=").next().unwrap_or_default().to_owned(),
         }
+    }
+
+    /// Makes an entry and an exit of a call on one line. trace-cmd prints it so if no event of
+    /// another CPU happens to be between them.
+    fn unfold(&mut self) -> Option<Self> {
+        let call = self.text.strip_prefix("funcgraph_entry: ")?.strip_suffix("();")?;
+        let indent = &call[..call.len() - call.trim_start().len()];
+        let exit = Self { pid: self.pid, time: None, text: format!("funcgraph_exit: {indent}}}") };
+        self.text = format!("funcgraph_entry: {call}() {{");
+        Some(exit)
     }
 
     fn is_stack(&self) -> bool {
