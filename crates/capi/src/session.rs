@@ -58,7 +58,7 @@ unsafe impl Growing for lw_rule {}
 ///
 /// # Safety
 /// `session` is null or came from `lw_builder_start` and was not ended.
-pub(crate) unsafe fn of<'a>(session: *const lw_session) -> Outcome<&'a Session> {
+pub(crate) unsafe fn from_handle<'a>(session: *const lw_session) -> Outcome<&'a Session> {
     // SAFETY: the caller guarantees the session.
     Ok(&unsafe { given(session, "the session") }?.session)
 }
@@ -71,7 +71,7 @@ macro_rules! actions {
         unsafe extern "C" fn $name(session: *const crate::session::lw_session $(, $arg: $type)*) -> std::ffi::c_int {
             // SAFETY: C passes a session that was not ended, or null; texts and structures are null or complete.
             crate::error::status(|| unsafe {
-                let $session = crate::session::of(session)?;
+                let $session = crate::session::from_handle(session)?;
                 $act;
                 Ok(())
             })

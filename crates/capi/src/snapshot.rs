@@ -6,7 +6,7 @@ use lastwords::snapshot::{Rings, SnapshotReader};
 
 use crate::args::{Growing, choices, chosen, fill};
 use crate::error::{boxed, end};
-use crate::session::{actions, lw_session, of};
+use crate::session::{actions, from_handle, lw_session};
 
 #[repr(C)]
 struct lw_taken {
@@ -49,7 +49,7 @@ unsafe extern "C" fn lw_session_read_snapshot(
     session: *const lw_session,
 ) -> *mut lw_snapshot_reader {
     // SAFETY: C guarantees that the session outlives the mark.
-    boxed(|| Ok(unsafe { of(session) }?.read_snapshot()?))
+    boxed(|| Ok(unsafe { from_handle(session) }?.read_snapshot()?))
 }
 
 #[unsafe(no_mangle)]

@@ -57,7 +57,7 @@ impl Kind {
     }
 
     /// Returns the type of a scalar field, and whether it has labels.
-    fn of(shape: &Shape) -> Option<(Self, bool)> {
+    fn from_shape(shape: &Shape) -> Option<(Self, bool)> {
         Some(match shape {
             Shape::Integer { length, signed, mappings, .. } => {
                 let is_long = *signed || *length < 64;
@@ -217,7 +217,7 @@ fn add_fields(nodes: &[Node], plan: &Plan<'_>, fields: &mut Vec<(String, Kind, b
         }
         let (kind, has_labels) = match &node.shape {
             Shape::Optional | Shape::Variant => optional(nodes.get(at.saturating_add(1)..)),
-            shape => Kind::of(shape),
+            shape => Kind::from_shape(shape),
         }
         .unwrap_or((Kind::Json, false));
         match fields.iter_mut().find(|(name, ..)| *name == node.name) {
@@ -233,8 +233,8 @@ fn optional(behind: Option<&[Node]>) -> Option<(Kind, bool)> {
     let parts = behind?.iter().take_while(|node| node.name.is_empty());
     let own: Vec<&Node> = parts.filter(|node| node.depth == 1).collect();
     match own.as_slice() {
-        [value] => Kind::of(&value.shape),
-        [none, value] if matches!(none.shape, Shape::Struct) => Kind::of(&value.shape),
+        [value] => Kind::from_shape(&value.shape),
+        [none, value] if matches!(none.shape, Shape::Struct) => Kind::from_shape(&value.shape),
         _ => None,
     }
 }

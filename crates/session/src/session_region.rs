@@ -233,7 +233,7 @@ fn processes(
         if pid != 0 {
             let start = field!(r, base, Shape, start, u64_at)?;
             let (pidns, guard) =
-                (field!(r, base, Shape, pidns, u64_at)?, guards.of(entry, pid, start));
+                (field!(r, base, Shape, pidns, u64_at)?, guards.guard(entry, pid, start));
             info.processes.push(Process { pid, start, pidns, guard });
         }
     }
@@ -277,7 +277,7 @@ impl Guards {
     }
 
     /// Returns what the guard of a process says.
-    fn of(&self, entry: usize, pid: u32, start: u64) -> Guard {
+    fn guard(&self, entry: usize, pid: u32, start: u64) -> Guard {
         let own = self.entries.get(entry);
         let own = own.filter(|(key, _)| *key == abi::features_word(0, pid, start));
         own.map(|(_, word)| Guard::from_word(*word)).unwrap_or_default()

@@ -35,7 +35,7 @@ impl Programs {
     }
 
     /// A contender's program, built; or why there is none.
-    pub(super) fn of(&self, contender: &Contender) -> Result<PathBuf> {
+    pub(super) fn program(&self, contender: &Contender) -> Result<PathBuf> {
         match contender.source {
             Source::Rust | Source::Number if self.built_in.contains(contender.name) => {
                 Ok(self.bench.clone())

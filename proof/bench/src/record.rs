@@ -105,7 +105,7 @@ impl Field {
         let mut field = Self { runners: Vec::new(), session: None };
         for contender in chosen {
             match programs
-                .of(contender)
+                .program(contender)
                 .and_then(|program| field.prepare(contender).map(|()| program))
             {
                 Ok(program) => field.runners.push((contender, program)),

@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let programs = Programs::build()?;
     let program = |name: &str| {
         let contender: Option<&Contender> = ALL.iter().find(|contender| contender.name == name);
-        programs.of(contender.context("a contender")?)
+        programs.program(contender.context("a contender")?)
     };
     let (our_program, their_program) = (program("lastwords-c")?, program("lttng")?);
     let lastwords = rig::programs::lastwords()?;

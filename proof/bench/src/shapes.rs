@@ -163,14 +163,19 @@ fn table(shapes: &[Shape]) -> String {
 mod tests {
     use super::*;
 
-    fn of(row: &str, cost: f64) -> Shape {
+    fn shape(row: &str, cost: f64) -> Shape {
         Shape { row: row.into(), types: "u32".into(), bytes: 4, is_wide: false, cost }
     }
 
     #[test]
     fn the_worst_shape_of_a_row_counts() {
-        let shapes =
-            [of("8 words", 1.2), of("8 words", 1.8), of("", 1.0), of("", 2.0), of("", 9.0)];
+        let shapes = [
+            shape("8 words", 1.2),
+            shape("8 words", 1.8),
+            shape("", 1.0),
+            shape("", 2.0),
+            shape("", 9.0),
+        ];
         let verdicts = verdicts(&shapes);
         let value = |what: &str| {
             verdicts.iter().find(|verdict| verdict.what == what).and_then(|verdict| verdict.value)

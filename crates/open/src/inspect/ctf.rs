@@ -80,7 +80,7 @@ impl Report<'_> {
 }
 
 /// Returns the report on a trace in a folder of CTF, or none for other traces.
-pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
+pub(super) fn report<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
     let (own, mut evidence) = (trace.ctf()?, trace.account());
     let class = own.class();
     let value = |value: &'a EnvValue| match value {

@@ -148,7 +148,7 @@ pub struct Cpu {
 }
 
 /// Returns the report on a machine.
-pub(super) fn of<'a>(
+pub(super) fn report<'a>(
     origin: &Origin,
     machine: &Machine,
     traces: &[(&Trace, Option<&Read<'_>>)],

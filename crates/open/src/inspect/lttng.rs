@@ -69,7 +69,7 @@ pub struct Stream {
 }
 
 /// Returns the report on a session of LTTng, or none for other traces.
-pub(super) fn of<'a>(trace: &'a Trace, read: Option<&Read<'_>>) -> Option<Report<'a>> {
+pub(super) fn report<'a>(trace: &'a Trace, read: Option<&Read<'_>>) -> Option<Report<'a>> {
     let session = &trace.lttng()?.session;
     let mut evidence = trace.account();
     evidence.faults =

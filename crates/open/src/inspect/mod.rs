@@ -67,16 +67,16 @@ impl<'a> Report<'a> {
             let own: Vec<_> =
                 all().filter(|(trace, _)| Arc::ptr_eq(&trace.origin, origin)).collect();
             let sessions: Vec<lttng::Report<'a>> =
-                own.iter().filter_map(|(trace, read)| lttng::of(trace, *read)).collect();
+                own.iter().filter_map(|(trace, read)| lttng::report(trace, *read)).collect();
             if let Some(machine) = &origin.machine {
-                report.kernels.push(kernel::of(origin, machine, &own, sessions));
+                report.kernels.push(kernel::report(origin, machine, &own, sessions));
             } else if !sessions.is_empty() {
                 report.inputs.push(Input { from: origin.path.clone(), sessions });
             }
         }
-        report.traces = all().filter_map(|(trace, read)| ctf::of(trace, read?)).collect();
+        report.traces = all().filter_map(|(trace, read)| ctf::report(trace, read?)).collect();
         report.sessions =
-            all().filter_map(|(trace, read)| session::of(trace, read?, outside)).collect();
+            all().filter_map(|(trace, read)| session::report(trace, read?, outside)).collect();
         report
     }
 }

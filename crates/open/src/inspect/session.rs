@@ -281,7 +281,11 @@ pub fn observed(trace: &Trace) -> Vec<Observed> {
 }
 
 /// Returns the report on a session of lastwords, or none for other traces.
-pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>, outside: &Outside) -> Option<Report<'a>> {
+pub(super) fn report<'a>(
+    trace: &'a Trace,
+    read: &Read<'_>,
+    outside: &Outside,
+) -> Option<Report<'a>> {
     let found = trace.session()?;
     let RecoveredSession { session, .. } = found;
     let (source, info, origin): (&dyn Source, _, _) = (&**session, session.info(), &trace.origin);

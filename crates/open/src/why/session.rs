@@ -57,7 +57,7 @@ pub fn session(trace: &Trace, outside: &Outside) -> Option<Verdict> {
         }),
         has_thread: &|tid| has_thread(trace, tid),
         group: control_group::recorded(found),
-        fate: Fate::of(info, found.is_original),
+        fate: Fate::from_info(info, found.is_original),
         outside,
     };
     Some(facts.judge())

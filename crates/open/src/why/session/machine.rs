@@ -37,7 +37,7 @@ impl Fate {
     /// Returns the fate of the processes of a session. A guard that is held says something only if
     /// the input is the memory that the kernel marks. It is not if it is a copy, or a file of which
     /// only the page cache may have had the mark.
-    pub(super) fn of(info: &Info, is_original: bool) -> Self {
+    pub(super) fn from_info(info: &Info, is_original: bool) -> Self {
         let is_memory = is_original && info.is_persistent();
         let is_held = info.processes.iter().any(|process| process.guard == Guard::Held);
         let are_dead = info.processes.iter().all(|process| process.guard == Guard::Died);

@@ -292,7 +292,7 @@ fn guards_show_whether_a_process_lived_until_its_machine_ended() {
     let in_memory = |backend, guards: &[Guard], is_original| {
         let process = |guard: &Guard| Process { pid: 1, start: 2, pidns: 3, guard: *guard };
         let processes = guards.iter().map(process).collect();
-        Fate::of(&Info { backend, processes, ..Info::default() }, is_original)
+        Fate::from_info(&Info { backend, processes, ..Info::default() }, is_original)
     };
     let fate = |guards: &[Guard], is_original| in_memory(DAX, guards, is_original);
     assert_eq!(in_memory(PHYSICAL, &[Guard::Held], true), Fate::LivedOn);
