@@ -150,13 +150,7 @@ pub(crate) fn image_of(
         let found = find::kernel(&physical, budget, watch).map(noted).with_context(named);
         return Ok(Image::Machine(Box::new((physical, found))));
     }
-    let files = location.open.iter().cloned().zip(location.files.iter().cloned());
-    let files: Vec<(PathBuf, PathBuf)> = files.collect();
-    let container = match files.as_slice() {
-        [] => image::open(path, budget, watch),
-        files => image::open_files(&location.shown, files, budget),
-    };
-    Ok(Image::Container(container.with_context(named)?))
+    Ok(Image::Container(sessions::container(location, options, budget)?))
 }
 
 /// Opens a container of a process's memory or of regions. All walkers share its image.

@@ -63,7 +63,7 @@ pub(crate) static INSTANCE: PlaceKind = PlaceKind {
 /// A session's folder, or its memory elsewhere.
 pub(crate) static SESSION: PlaceKind = PlaceKind {
     recognise: |look| matches!(look, Look::Folder(folder) if folder.has_regions()),
-    open: memory::open,
+    open: sessions::open,
 };
 
 /// Shared memory of LTTng's user-space tracer.

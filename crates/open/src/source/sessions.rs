@@ -7,13 +7,39 @@ use crate::reason::NothingToRecover;
 use crate::session::{RecoveredSession, cut};
 use crate::{Body, KINDS, Options, Origin, sniff};
 use anyhow::{Context, bail};
+use lastwords_bytes::Budget;
 use lastwords_folders::SnapshotState;
 use lastwords_image as image;
 use lastwords_session::{Recovered, Session, sessions};
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Opens the folder of a session, or its memory elsewhere.
+pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+    let container = container(opening.location, opening.options, &opening.budget)?;
+    add(container, Vec::new(), opening)
+}
+
+/// Opens the files of a location as one container.
+///
+/// # Errors
+/// The files cannot be read.
+pub(super) fn container(
+    location: &Location,
+    options: &Options<'_>,
+    budget: &Budget,
+) -> anyhow::Result<image::Opened> {
+    let path = location.path();
+    let files = location.open.iter().cloned().zip(location.files.iter().cloned());
+    let files: Vec<(PathBuf, PathBuf)> = files.collect();
+    let container = match files.as_slice() {
+        [] => image::open(path, budget, options.watch),
+        files => image::open_files(&location.shown, files, budget),
+    };
+    container.with_context(|| path.display().to_string())
+}
 
 /// Adds the sessions of an open container. `others` are traces of other kinds in it.
 ///
