@@ -46,9 +46,10 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
         "| option | lastwords record | --stream | trace-cmd record |\n| --- | --- | --- | --- |"
     );
     for (name, row) in &times {
-        let ratios: Vec<String> =
-            ["ours", "stream", "peer"].iter().map(|who| ratio(row, who)).collect::<Result<_>>()?;
-        println!("| {name} | {} |", ratios.join(" | "));
+        let of = |who| ratio(row, who).with_context(|| format!("{name}: {who}"));
+        // One option alone is streamed, too.
+        let streamed = if row.contains_key("stream") { of("stream")? } else { "-".to_owned() };
+        println!("| {name} | {} | {streamed} | {} |", of("ours")?, of("peer")?);
     }
     Ok(())
 }
@@ -81,9 +82,9 @@ fn times(text: &str) -> Result<Times> {
 /// the most.
 fn ratio(row: &BTreeMap<String, Vec<f64>>, who: &str) -> Result<String> {
     let nothing = row.get("nothing").context("nothing")?;
-    let with = row.get(who).with_context(|| who.to_owned())?;
+    let with = row.get(who).context("no times")?;
     let mut ratios: Vec<f64> = with.iter().zip(nothing).map(|(with, none)| with / none).collect();
-    ensure!(!ratios.is_empty(), "{who}: no times");
+    ensure!(!ratios.is_empty(), "no times");
     ratios.sort_by(f64::total_cmp);
     let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
     Ok(format!("{:.2} ({least:.2} to {most:.2})", ratios[ratios.len() / 2]))
