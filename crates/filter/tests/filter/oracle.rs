@@ -4,28 +4,8 @@
 
 use crate::reference::{Val, glob_matches, infix, int, truth};
 use lastwords_filter::{Code, CodeName, CodeStep, Filter, Value};
+use lastwords_testkit::random::{Random, seed, setting};
 use std::collections::BTreeMap;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Tree {
@@ -96,32 +76,32 @@ const REALS: &[f64] =
 fn condition(random: &mut Random, depth: usize) -> Tree {
     let next = |random: &mut Random| Box::new(condition(random, depth - 1));
     let small = |random: &mut Random| Box::new(number(random, depth.saturating_sub(1)));
-    match if depth == 0 { 4 + random.below(3) } else { random.below(8) } {
+    match if depth == 0 { 4 + random.index(3) } else { random.index(8) } {
         0 | 1 => Tree::Infix("&&", next(random), next(random)),
         2 | 3 => Tree::Infix("||", next(random), next(random)),
         4 => number(random, 0),
         5 => {
-            let glob = random.pick(GLOBS).to_owned();
+            let glob = (*random.pick(GLOBS)).to_owned();
             Tree::Glob(
-                Box::new(Tree::Name(random.pick(NAMES).to_owned())),
+                Box::new(Tree::Name((*random.pick(NAMES)).to_owned())),
                 glob,
-                random.below(2) == 0,
+                random.index(2) == 0,
             )
         }
         6 => {
-            let operator = random.pick(&["==", "!="]);
+            let operator = *random.pick(&["==", "!="]);
             let mut sides = [
-                Tree::Name(random.pick(NAMES).to_owned()),
+                Tree::Name((*random.pick(NAMES)).to_owned()),
                 Tree::Text(random.pick(TEXTS).to_vec()),
             ];
-            sides.rotate_left(random.below(2));
+            sides.rotate_left(random.index(2));
             let [left, right] = sides;
             Tree::Infix(operator, Box::new(left), Box::new(right))
         }
-        _ => match random.below(3) {
+        _ => match random.index(3) {
             0 => Tree::Prefix('!', next(random)),
             _ => {
-                let operator = random.pick(&["==", "!=", "<", "<=", ">", ">="]);
+                let operator = *random.pick(&["==", "!=", "<", "<=", ">", ">="]);
                 Tree::Infix(operator, small(random), small(random))
             }
         },
@@ -130,35 +110,37 @@ fn condition(random: &mut Random, depth: usize) -> Tree {
 
 fn number(random: &mut Random, depth: usize) -> Tree {
     let next = |random: &mut Random| Box::new(integer(random, depth - 1));
-    match if depth == 0 { random.below(4) } else { random.below(8) } {
-        0 => Tree::Real(random.pick(REALS)),
-        1 => Tree::Truth(random.below(2) == 0),
+    match if depth == 0 { random.index(4) } else { random.index(8) } {
+        0 => Tree::Real(*random.pick(REALS)),
+        1 => Tree::Truth(random.index(2) == 0),
         2 | 3 => integer(random, 0),
         4 => Tree::Prefix('-', Box::new(number(random, depth - 1))),
         5 => Tree::Prefix('~', next(random)),
         6 => Tree::Prefix('!', Box::new(condition(random, depth - 1))),
-        _ => Tree::Infix(random.pick(&["|", "^", "&", "<<", ">>"]), next(random), next(random)),
+        _ => Tree::Infix(*random.pick(&["|", "^", "&", "<<", ">>"]), next(random), next(random)),
     }
 }
 
 /// A number that is not written as a float.
 fn integer(random: &mut Random, depth: usize) -> Tree {
-    if depth > 0 && random.below(2) == 0 {
+    if depth > 0 && random.index(2) == 0 {
         let next = |random: &mut Random| Box::new(integer(random, depth - 1));
-        return match random.below(4) {
-            0 => Tree::Prefix(random.pick(&['~', '-']), next(random)),
+        return match random.index(4) {
+            0 => Tree::Prefix(*random.pick(&['~', '-']), next(random)),
             1 => Tree::Infix(
-                random.pick(&["==", "<", ">"]),
+                *random.pick(&["==", "<", ">"]),
                 Box::new(Tree::Name("a".to_owned())),
                 next(random),
             ),
-            _ => Tree::Infix(random.pick(&["|", "^", "&", "<<", ">>"]), next(random), next(random)),
+            _ => {
+                Tree::Infix(*random.pick(&["|", "^", "&", "<<", ">>"]), next(random), next(random))
+            }
         };
     }
-    match random.below(3) {
-        0 => Tree::Number(random.pick(NUMBERS)),
-        1 => Tree::Number(random.next() >> random.below(64)),
-        _ => Tree::Name(random.pick(NAMES).to_owned()),
+    match random.index(3) {
+        0 => Tree::Number(*random.pick(NUMBERS)),
+        1 => Tree::Number(random.bits() >> random.index(64)),
+        _ => Tree::Name((*random.pick(NAMES)).to_owned()),
     }
 }
 
@@ -175,7 +157,7 @@ impl Tree {
     /// Writes the tree with random spaces and redundant parentheses.
     fn print(&self, random: &mut Random, out: &mut String) {
         match self {
-            Self::Number(number) => out.push_str(&match random.below(5) {
+            Self::Number(number) => out.push_str(&match random.index(5) {
                 0 => format!("{number:#x}"),
                 1 => format!("{number:#b}"),
                 2 if *number > 0 => format!("0{number:o}"),
@@ -184,7 +166,7 @@ impl Tree {
                 }
                 _ => number.to_string(),
             }),
-            Self::Real(number) => out.push_str(&if random.below(2) == 0 {
+            Self::Real(number) => out.push_str(&if random.index(2) == 0 {
                 format!("{number:?}")
             } else {
                 format!("{number:e}.").replace("e0.", "e0").trim_end_matches('.').to_owned()
@@ -223,7 +205,7 @@ impl Tree {
 
     fn wrapped(&self, least: u8, random: &mut Random, out: &mut String) {
         let pairs = usize::from(self.level() < least)
-            + if random.below(6) == 0 { 1 + random.below(2) } else { 0 };
+            + if random.index(6) == 0 { 1 + random.index(2) } else { 0 };
         for _ in 0..pairs {
             out.push('(');
             space(random, out);
@@ -278,8 +260,8 @@ impl Tree {
 }
 
 fn space(random: &mut Random, out: &mut String) {
-    for _ in 0..random.below(3) {
-        out.push(random.pick(&[' ', ' ', '\t', '\n']));
+    for _ in 0..random.index(3) {
+        out.push(*random.pick(&[' ', ' ', '\t', '\n']));
     }
 }
 
@@ -290,7 +272,7 @@ fn quoted(text: &[u8], random: &mut Random, out: &mut String) {
             match c {
                 '"' => out.push_str("\\\""),
                 '\\' => out.push_str("\\\\"),
-                c if c.is_ascii() && (c < ' ' || random.below(8) == 0) => {
+                c if c.is_ascii() && (c < ' ' || random.index(8) == 0) => {
                     out.push_str(&format!("\\x{:02x}", c as u32))
                 }
                 c => out.push(c),
@@ -305,15 +287,15 @@ fn quoted(text: &[u8], random: &mut Random, out: &mut String) {
 fn event(random: &mut Random) -> BTreeMap<&'static str, Val> {
     let mut event = BTreeMap::new();
     for name in NAMES {
-        let integer = match random.below(4) {
-            0 => -i128::from(random.pick(NUMBERS) >> 1),
-            1 => i128::from(random.next() as i64 >> random.below(64)),
-            _ => i128::from(random.pick(NUMBERS)),
+        let integer = match random.index(4) {
+            0 => -i128::from(*random.pick(NUMBERS) >> 1),
+            1 => i128::from(random.bits() as i64 >> random.index(64)),
+            _ => i128::from(*random.pick(NUMBERS)),
         };
         let text = random.pick(TEXTS).to_vec();
-        let value = match random.below(10) {
+        let value = match random.index(10) {
             0 | 1 => continue,
-            2 => Val::Real(random.pick(&[
+            2 => Val::Real(*random.pick(&[
                 f64::NAN,
                 f64::INFINITY,
                 -f64::INFINITY,
@@ -324,9 +306,9 @@ fn event(random: &mut Random) -> BTreeMap<&'static str, Val> {
                 1e300,
                 1.0,
             ])),
-            3 => Val::Truth(random.below(2) == 0),
+            3 => Val::Truth(random.index(2) == 0),
             4 | 5 => Val::Text(text),
-            6 => Val::Enum(integer, Some(text).filter(|_| random.below(3) > 0)),
+            6 => Val::Enum(integer, Some(text).filter(|_| random.index(3) > 0)),
             _ => Val::Int(integer),
         };
         event.insert(*name, value);
@@ -347,17 +329,13 @@ fn value(of: &Val) -> Value<'_> {
     }
 }
 
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn random_expressions_have_the_values_of_their_trees() {
-    let first = setting("LASTWORDS_SEED", std::process::id().into());
+    let first = seed();
     let mut known = [0u64; 3];
     for seed in first..first + setting("LASTWORDS_EXPRESSIONS", 20_000) {
         let mut random = Random(seed.wrapping_mul(0xd134_2543_de82_ef95));
-        let depth = random.below(6);
+        let depth = random.index(6);
         let tree = condition(&mut random, depth);
         let mut text = String::new();
         space(&mut random, &mut text);
@@ -413,7 +391,7 @@ fn shown(name: Option<CodeName<'_>>) -> String {
 
 #[test]
 fn damaged_code_is_refused_or_ends() {
-    let mut random = Random(setting("LASTWORDS_SEED", std::process::id().into()));
+    let mut random = Random(seed());
     for _ in 0..setting("LASTWORDS_EXPRESSIONS", 20_000) / 100 {
         let mut text = String::new();
         condition(&mut random, 4).print(&mut random, &mut text);
@@ -422,10 +400,10 @@ fn damaged_code_is_refused_or_ends() {
         };
         for _ in 0..200 {
             let mut damaged = code.clone();
-            damaged.truncate(random.below(code.len() * 2));
-            for _ in 0..=random.below(3) {
-                let at = random.below(damaged.len() + 1);
-                damaged.get_mut(at).into_iter().for_each(|byte| *byte = random.next() as u8);
+            damaged.truncate(random.index(code.len() * 2));
+            for _ in 0..=random.index(3) {
+                let at = random.index(damaged.len() + 1);
+                damaged.get_mut(at).into_iter().for_each(|byte| *byte = random.bits() as u8);
             }
             let Some(code) = Code::new(&damaged) else { continue };
             code.names().for_each(|name| drop(shown(name)));
@@ -440,7 +418,7 @@ fn damaged_code_is_refused_or_ends() {
 
 #[test]
 fn no_prefix_and_no_mutation_panics() {
-    let first = setting("LASTWORDS_SEED", std::process::id().into());
+    let first = seed();
     for seed in first..first + setting("LASTWORDS_EXPRESSIONS", 20_000) / 100 {
         let mut random = Random(seed);
         let mut text = String::new();
@@ -471,7 +449,7 @@ fn no_prefix_and_no_mutation_panics() {
                 0, b'(', b')', b'"', b'\'', b'\\', b'~', b'!', b'&', b'.', b'[', b'$', b'0', 0x80,
                 0xff, b'x', b'e',
             ];
-            for byte in odd.into_iter().chain([random.next() as u8]) {
+            for byte in odd.into_iter().chain([random.bits() as u8]) {
                 mutated[at] = byte;
                 try_it(&mutated);
             }
@@ -481,9 +459,9 @@ fn no_prefix_and_no_mutation_panics() {
     }
     let mut random = Random(first);
     for _ in 0..20_000 {
-        let len = random.below(40);
+        let len = random.index(40);
         let noise: Vec<u8> =
-            (0..len).map(|_| random.pick(b"()!~&|^<>=-.[]$\"'\\ \tab01xe\xc3\xbc")).collect();
+            (0..len).map(|_| *random.pick(b"()!~&|^<>=-.[]$\"'\\ \tab01xe\xc3\xbc")).collect();
         let _ = Filter::parse(&String::from_utf8_lossy(&noise));
     }
 }
