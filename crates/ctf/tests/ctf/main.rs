@@ -1,4 +1,3 @@
 //! The tests of the crate `ctf`.
 
 mod decode;
-mod merge;

@@ -2,11 +2,10 @@
 //! omitted.
 #![allow(missing_docs, reason = "a test")]
 
-use crate::support::{HEADER, Memory, channel, class, committed, read, signed};
+use crate::support::{HEADER, Memory, channel, class, committed, read, signed, text_of};
 use lastwords_ctf::Version;
-use lastwords_ctf::read::unwatched;
 use lastwords_render::select::Selection;
-use lastwords_render::text::{self, Style, Zone};
+use lastwords_render::text::Style;
 use lastwords_trace::schema::Field;
 
 const MAIN: usize = 0;
@@ -50,23 +49,13 @@ fn shown(contexts: &[Field], recorded: &[Recorded], channels: &[&str]) -> Vec<(u
     }
     let channels = channels.iter().map(|name| (*name).to_owned()).collect();
     let selection = Selection { deduplicate: true, channels, ..Selection::default() };
-    let (mut out, traces) = (Vec::new(), read(&memory, Version::V2));
-    text::write(
-        &traces,
-        Style::Ftrace,
-        &selection,
-        &Zone::utc(),
-        &mut out,
-        &unwatched,
-        &mut |_| {},
-    )
-    .expect("text");
+    let text = text_of(&read(&memory, Version::V2), Style::Ftrace, &selection);
     let line = |line: &str| {
         let (before, number) = line.split_once("n=").expect("a number");
         assert!(before.contains("app:"), "{line}");
         number.trim().parse().expect("a number")
     };
-    String::from_utf8(out).expect("UTF-8").lines().map(line).enumerate().collect()
+    text.lines().map(line).enumerate().collect()
 }
 
 fn numbers(recorded: &[Recorded]) -> Vec<i32> {

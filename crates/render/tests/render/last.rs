@@ -1,7 +1,7 @@
 //! Compares the last events with the end of all events, over random traces with damage.
 #![allow(missing_docs, reason = "a test")]
 
-use crate::support::{HEADER, Memory, channel, class, committed, field, unsigned};
+use crate::support::{HEADER, Memory, channel, class, committed, field, full_header, unsigned};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::{Trace, open, unwatched};
 use lastwords_ctf::write::{self as ctf, Options};
@@ -133,10 +133,7 @@ fn event(
 ) {
     let step = time.wrapping_sub(*end);
     if time < *end || step >= 1 << 27 || number.is_multiple_of(7) {
-        bytes.extend(((time as u32) << 5 | 29).to_le_bytes());
-        bytes.extend((id as u16).to_le_bytes());
-        bytes.extend(u32::MAX.to_le_bytes());
-        bytes.extend(time.to_le_bytes());
+        full_header(bytes, id as u16, time);
     } else {
         bytes.extend(((time as u32) << 5 | id).to_le_bytes());
     }

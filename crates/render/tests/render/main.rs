@@ -5,6 +5,7 @@ mod ctf2_selectors;
 mod ctf2_types;
 mod ctf_hostile;
 mod ctf_joined;
+mod ctf_merge;
 mod ctf_packet_times;
 mod ctf_parts;
 mod ctf_read;

@@ -1,38 +1,15 @@
 //! Lines of sessions read like the log of their program: the spans around an event, its message.
 
-use crate::support::{self, HEADER, Memory, channel, committed, field, signed, unsigned};
+use crate::support::{
+    self, HEADER, Memory, channel, committed, field, full_header, read, signed, text_of, unsigned,
+};
 use lastwords_ctf::Version;
-use lastwords_ctf::read::unwatched;
 use lastwords_render::select::Selection;
-use lastwords_render::text::{self, Style, Zone};
+use lastwords_render::text::Style;
 use lastwords_testkit::random::Random;
-use lastwords_trace::evidence::Evidence;
-use lastwords_trace::schema::{EnvValue, EventClass, Field, FieldClass, Schema};
-use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
+use lastwords_trace::schema::{EnvValue, EventClass, Field, FieldClass};
+use lastwords_trace::source::OpenSpan;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-
-/// A session, and the spans that were open at its end.
-struct Recorded(Memory, Vec<OpenSpan>);
-
-impl Source for Recorded {
-    fn schema(&self) -> &Schema {
-        self.0.schema()
-    }
-    fn streams(&self) -> &[Stream] {
-        self.0.streams()
-    }
-    fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_> {
-        self.0.packets(stream)
-    }
-    fn evidence(&self) -> &Evidence {
-        self.0.evidence()
-    }
-    fn open_spans(&self) -> &[OpenSpan] {
-        &self.1
-    }
-}
 
 const PID: i64 = 70;
 /// The names of spans with their targets.
@@ -72,10 +49,7 @@ impl Written {
 
     fn put(&mut self, stream: usize, id: u16, clock: u64, payload: &[&[u8]]) {
         let bytes = &mut self.streams[stream];
-        bytes.extend(((clock as u32) << 5 | 29).to_le_bytes());
-        bytes.extend(id.to_le_bytes());
-        bytes.extend(u32::MAX.to_le_bytes());
-        bytes.extend(clock.to_le_bytes());
+        full_header(bytes, id, clock);
         bytes.extend(77i32.to_le_bytes());
         payload.iter().for_each(|part| bytes.extend(*part));
         self.end = clock;
@@ -90,14 +64,8 @@ impl Written {
 }
 
 /// Returns the lines behind the thread.
-fn lines(memory: Memory, open: Vec<OpenSpan>, style: Style, selection: &Selection) -> Vec<String> {
-    let source = Arc::new(Recorded(memory, open));
-    let trace = lastwords_ctf::session::trace(&source, Path::new("memory"), Version::V2);
-    let mut out = Vec::new();
-    let traces = [trace.expect("a trace")];
-    text::write(&traces, style, selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {})
-        .expect("text");
-    let text = String::from_utf8(out).expect("UTF-8");
+fn lines(memory: &Memory, style: Style, selection: &Selection) -> Vec<String> {
+    let text = text_of(&read(memory, Version::V2), style, selection);
     text.lines().map(|line| line.split_once("] 77 ").expect(line).1.to_owned()).collect()
 }
 
@@ -314,18 +282,19 @@ fn check(seed: u64, random: &mut Random, spans: &BTreeMap<u64, Span>, steps: &[(
             }
         }
     }
-    let (open, memory) = (listed(spans), written.into_session(session(classes())));
-    let all = lines(memory.clone(), open.clone(), Style::Fields, &Selection::default());
+    let mut memory = written.into_session(session(classes()));
+    memory.open_spans = listed(spans);
+    let all = lines(&memory, Style::Fields, &Selection::default());
     let differ = all.iter().zip(&expected).find(|(found, expected)| found != expected);
     assert_eq!(differ, None, "seed {seed}");
     assert_eq!(all.len(), expected.len(), "seed {seed}");
     // The same chains, where a report begins in the middle or shows some of the events.
     let last = Selection { last: Some(7), ..Selection::default() };
-    let found = lines(memory.clone(), open.clone(), Style::Fields, &last);
+    let found = lines(&memory, Style::Fields, &last);
     assert_eq!(found, expected[expected.len().saturating_sub(7)..], "seed {seed}");
     let work = Selection { events: vec!["app:work".to_owned()], ..Selection::default() };
     expected.retain(|line| line.ends_with("app:work: n=5"));
-    assert_eq!(lines(memory, open, Style::Fields, &work), expected, "seed {seed}");
+    assert_eq!(lines(&memory, Style::Fields, &work), expected, "seed {seed}");
 }
 
 /// If several processes may have recorded, and no context says which one an event is of, its span's
@@ -340,7 +309,7 @@ fn an_opening_shows_its_own_values() {
     let mut memory = written.into_session(session(classes()));
     memory.schema.env.remove("vpid");
     assert_eq!(
-        lines(memory, Vec::new(), Style::Fields, &Selection::default()),
+        lines(&memory, Style::Fields, &Selection::default()),
         [
             "order{n=5 text=two words}: span:new",
             "?:query{n=6 text=x}: span:new",
@@ -364,7 +333,7 @@ fn a_text_that_is_cut_is_completed_from_the_opening() {
     work(&mut written, 40, "svc::order{n=5 text=PUT /it…}", &id);
     work(&mut written, 50, "svc::order{n=5 text=GET /it…}", &other);
     let memory = written.into_session(session(classes()));
-    let all = lines(memory, Vec::new(), Style::Fields, &Selection::default());
+    let all = lines(&memory, Style::Fields, &Selection::default());
     let (cut, whole) = ("order{n=5 text=GET /it…}", "order{n=5 text=GET /items and more}");
     assert_eq!(
         all,
@@ -412,8 +381,8 @@ fn messages_targets_and_backtraces() {
     written.put(0, 2, 30, &[b"gone\0", b"src/main.rs:7:8\0", &frames]);
     written.put(0, 3, 40, &[b"of another line\0"]);
     written.put(0, 4, 50, &[&id]);
-    let memory = written.into_session(session(events));
-    let open = vec![OpenSpan {
+    let mut memory = written.into_session(session(events));
+    memory.open_spans = vec![OpenSpan {
         id: 7,
         parent: 0,
         opened: 5,
@@ -428,7 +397,7 @@ fn messages_targets_and_backtraces() {
     }];
     let all = Selection::default();
     assert_eq!(
-        lines(memory.clone(), open.clone(), Style::Fields, &all),
+        lines(&memory, Style::Fields, &all),
         [
             "charge{order=202}: orders: order 202 charged amount=5",
             "charge: orders:paid: two\\nlines",
@@ -438,7 +407,7 @@ fn messages_targets_and_backtraces() {
         ]
     );
     assert_eq!(
-        lines(memory.clone(), open.clone(), Style::FieldsWithIds, &all),
+        lines(&memory, Style::FieldsWithIds, &all),
         [
             "charge{order=202}: orders:main.rs:71: order 202 charged amount=5 span_id=7",
             "charge: orders:paid: two\\nlines span_id=7",
@@ -448,9 +417,8 @@ fn messages_targets_and_backtraces() {
         ]
     );
     // Traces of others keep their names and fields.
-    let mut other = memory;
-    other.schema.env.clear();
-    let line = &lines(other, open, Style::Fields, &all)[0];
+    memory.schema.env.clear();
+    let line = &lines(&memory, Style::Fields, &all)[0];
     let span = "span=\"orders::charge{order=202}\" span_id=7";
     assert_eq!(*line, format!("orders:main.rs:71: message=\"order 202 charged\" amount=5 {span}"));
 }

@@ -4,7 +4,9 @@
 mod data;
 
 use crate::support::tools::{babeltrace, babeltrace20, babeltrace21};
-use crate::support::{HEADER, Memory, channel, class, committed, field, read, signed, unsigned};
+use crate::support::{
+    HEADER, Memory, channel, class, committed, field, full_header, read, signed, text_of, unsigned,
+};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_ctf::write::{self as ctf, Options};
@@ -12,7 +14,7 @@ use lastwords_render::evidence;
 use lastwords_render::json;
 use lastwords_render::perfetto;
 use lastwords_render::select::Selection;
-use lastwords_render::text::{self, Style, Zone};
+use lastwords_render::text::Style;
 use lastwords_render::{Error, Totals};
 use lastwords_testkit::random::Random;
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
@@ -41,10 +43,7 @@ fn memory() -> Memory {
 
 /// Appends an event with a full header.
 fn event(bytes: &mut Vec<u8>, id: u16, clock: u64, n: u32, text: &[u8]) {
-    bytes.extend(((clock as u32) << 5 | 29).to_le_bytes());
-    bytes.extend(id.to_le_bytes());
-    bytes.extend(u32::MAX.to_le_bytes());
-    bytes.extend(clock.to_le_bytes());
+    full_header(bytes, id, clock);
     bytes.extend(b"worker\0\0");
     bytes.extend(77i32.to_le_bytes());
     bytes.extend(n.to_le_bytes());
@@ -63,10 +62,7 @@ fn packet(memory: &mut Memory, stream: usize, sequence: u64, clocks: &[u64]) {
 
 fn styled(memory: &Memory, style: Style, selection: &Selection) -> String {
     let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
-    let (mut out, traces) = (Vec::new(), read(memory, version));
-    text::write(&traces, style, selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {})
-        .expect("text");
-    String::from_utf8(out).expect("UTF-8")
+    text_of(&read(memory, version), style, selection)
 }
 
 fn write(memory: &Memory, folder: &TempDir, options: Options) -> Totals {
@@ -139,10 +135,7 @@ fn perfetto_draws_spans_of_each_process() {
     }
     let mut bytes = vec![0; HEADER];
     for (clock, id, pid) in [(100u64, 0u16, 7u32), (200, 0, 8), (300, 1, 8), (400, 1, 7)] {
-        bytes.extend(((clock as u32) << 5 | 29).to_le_bytes());
-        bytes.extend(id.to_le_bytes());
-        bytes.extend(u32::MAX.to_le_bytes());
-        bytes.extend(clock.to_le_bytes());
+        full_header(&mut bytes, id, clock);
         bytes.extend([pid.to_le_bytes(), pid.to_le_bytes()].concat());
         bytes.extend(1u64.to_le_bytes());
     }

@@ -12,11 +12,13 @@ pub mod tools;
 
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::Version;
-use lastwords_ctf::read::Trace;
+use lastwords_ctf::read::{Trace, unwatched};
+use lastwords_render::select::Selection;
+use lastwords_render::text::{self, Style, Zone};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
-use lastwords_trace::source::{Foretold, PacketInfo, PacketReader, Source, Stream};
+use lastwords_trace::source::{Foretold, OpenSpan, PacketInfo, PacketReader, Source, Stream};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +31,8 @@ pub struct Memory {
     /// The packets of each stream.
     pub packets: Vec<Vec<(PacketInfo, Vec<u8>)>>,
     pub evidence: Evidence,
+    /// The spans that were open at the end.
+    pub open_spans: Vec<OpenSpan>,
 }
 
 impl Source for Memory {
@@ -43,6 +47,9 @@ impl Source for Memory {
     }
     fn evidence(&self) -> &Evidence {
         &self.evidence
+    }
+    fn open_spans(&self) -> &[OpenSpan] {
+        &self.open_spans
     }
 }
 
@@ -72,7 +79,8 @@ impl Memory {
         };
         let (streams, packets) =
             (streams.iter().map(of).collect(), vec![Vec::new(); streams.len()]);
-        Self { schema, streams, packets, evidence: Evidence::default() }
+        let (evidence, open_spans) = (Evidence::default(), Vec::new());
+        Self { schema, streams, packets, evidence, open_spans }
     }
 }
 
@@ -134,6 +142,22 @@ pub fn read(memory: &Memory, version: Version) -> Vec<Trace> {
         lastwords_ctf::session::trace(&Arc::new(memory.clone()), Path::new("memory"), version)
             .expect("a trace"),
     ]
+}
+
+/// Returns the text of traces.
+pub fn text_of(traces: &[Trace], style: Style, selection: &Selection) -> String {
+    let mut out = Vec::new();
+    text::write(traces, style, selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {})
+        .expect("text");
+    String::from_utf8(out).expect("UTF-8")
+}
+
+/// Appends an event header with an id, no size and all bits of the clock.
+pub fn full_header(bytes: &mut Vec<u8>, id: u16, clock: u64) {
+    bytes.extend(((clock as u32) << 5 | 29).to_le_bytes());
+    bytes.extend(id.to_le_bytes());
+    bytes.extend(u32::MAX.to_le_bytes());
+    bytes.extend(clock.to_le_bytes());
 }
 
 impl PacketReader for Reader<'_> {

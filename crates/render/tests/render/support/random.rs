@@ -4,7 +4,7 @@ use super::{HEADER, Memory, committed};
 use lastwords_bytes::ByteOrder;
 use lastwords_testkit::random::Random;
 use lastwords_trace::clock::Clock;
-use lastwords_trace::evidence::{Evidence, Verdict};
+use lastwords_trace::evidence::Verdict;
 use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::{PacketInfo, Stream};
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ pub fn trace(seed: u64, limits: Limits) -> Memory {
     if packets.iter().all(Vec::is_empty) {
         packets[0].push((committed(0, origin, origin, HEADER), vec![0xAA; HEADER]));
     }
-    Memory { schema, streams, packets, evidence: Evidence::default() }
+    Memory { schema, streams, packets, ..Memory::new(0, Vec::new(), &[]) }
 }
 
 fn schema(r: &mut Random, limits: Limits) -> Schema {

@@ -1,96 +1,39 @@
 //! Compares the merge with a sort.
 #![allow(missing_docs, reason = "a test")]
 
-use lastwords_bytes::ByteOrder;
+use crate::support::{HEADER, Memory, channel, class, committed};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, readers, run};
 use lastwords_ctf::session;
 use lastwords_testkit::random::Random;
-use lastwords_trace::clock::{Clock, Rounding};
-use lastwords_trace::evidence::{Evidence, Verdict};
-use lastwords_trace::schema::{Channel, EventClass, Schema};
-use lastwords_trace::source::{PacketInfo, PacketReader, Source, Stream};
-use std::collections::BTreeMap;
+use lastwords_trace::clock::Rounding;
+use lastwords_trace::source::{PacketInfo, Stream};
 use std::path::Path;
 use std::sync::Arc;
-
-/// Bytes of packet header and context.
-const HEADER: usize = 84;
-
-struct Memory {
-    schema: Schema,
-    streams: Vec<Stream>,
-    packets: Vec<Vec<(PacketInfo, Vec<u8>)>>,
-    evidence: Evidence,
-}
-
-impl Source for Memory {
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-    fn streams(&self) -> &[Stream] {
-        &self.streams
-    }
-    fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_> {
-        Box::new(Packets(self.packets[stream].iter()))
-    }
-    fn evidence(&self) -> &Evidence {
-        &self.evidence
-    }
-}
-
-struct Packets<'a>(std::slice::Iter<'a, (PacketInfo, Vec<u8>)>);
-
-impl PacketReader for Packets<'_> {
-    fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
-        let (info, content) = self.0.next()?;
-        bytes.clear();
-        bytes.extend_from_slice(content);
-        Some(info.clone())
-    }
-}
 
 /// Returns streams of events, and the expected clocks of each. An event's id is its position among
 /// the expected clocks.
 fn source(r: &mut Random, uuid: u8) -> (Memory, Vec<Vec<u64>>) {
-    let events = (0..4)
-        .map(|id| EventClass {
-            id,
-            name: "test:e".to_owned(),
-            fields: Vec::new(),
-            ..EventClass::default()
-        })
-        .collect();
+    let events = (0..4).map(|id| class(id, "test:e", Vec::new())).collect();
+    let mut memory = Memory::new(100, vec![channel(0, "", Vec::new(), events)], &[]);
     let frequency = [1_000_000_000, 2_400_000_000, 1_000_000][r.below(3) as usize];
-    let schema = Schema {
-        uuid: [uuid; 16],
-        name: "test".to_owned(),
-        byte_order: ByteOrder::Little,
-        env: BTreeMap::new(),
-        clock: Clock {
-            frequency,
-            offset_seconds: 100,
-            offset_ticks: r.below(frequency),
-            absolute: true,
-            ..Clock::default()
-        },
-        channels: vec![Channel { id: 0, name: String::new(), contexts: Vec::new(), events }],
-    };
+    memory.schema.uuid = [uuid; 16];
+    memory.schema.clock.frequency = frequency;
+    memory.schema.clock.offset_ticks = r.below(frequency);
     let count = r.below(6);
-    let streams = (0..count)
+    memory.streams = (0..count)
         .map(|i| Stream { channel: 0, instance: count - i, cpu: Some(i as u32) })
         .collect();
-    let mut packets = Vec::new();
     let mut truth = Vec::new();
     for _ in 0..count {
-        let (p, t) = stream(r, frequency, uuid);
-        packets.push(p);
-        truth.push(t);
+        let (packets, clocks) = stream(r, frequency);
+        memory.packets.push(packets);
+        truth.push(clocks);
     }
-    (Memory { schema, streams, packets, evidence: Evidence::default() }, truth)
+    (memory, truth)
 }
 
-fn stream(r: &mut Random, frequency: u64, uuid: u8) -> (Vec<(PacketInfo, Vec<u8>)>, Vec<u64>) {
+fn stream(r: &mut Random, frequency: u64) -> (Vec<(PacketInfo, Vec<u8>)>, Vec<u64>) {
     let mut now = r.below(frequency);
     let mut packets = Vec::new();
     let mut truth = Vec::new();
@@ -105,25 +48,7 @@ fn stream(r: &mut Random, frequency: u64, uuid: u8) -> (Vec<(PacketInfo, Vec<u8>
         if r.below(10) == 0 {
             bytes.push(0);
         }
-        let bits = 8 * bytes.len() as u64;
-        let mut header = 0xC1FC_1FC1u32.to_le_bytes().to_vec();
-        header.extend([uuid; 16]);
-        header.extend(0u32.to_le_bytes());
-        [0, begin, now, bits, bits, sequence, 0]
-            .iter()
-            .for_each(|word| header.extend(word.to_le_bytes()));
-        bytes[..header.len()].copy_from_slice(&header);
-        let verdict = Verdict::Committed;
-        let info = PacketInfo {
-            sequence,
-            begin,
-            end: now,
-            discarded: 0,
-            verdict,
-            events_at: HEADER,
-            packet_len: 4096,
-        };
-        packets.push((info, bytes));
+        packets.push((committed(sequence, begin, now, bytes.len()), bytes));
     }
     (packets, truth)
 }
