@@ -164,13 +164,20 @@ impl Decoder {
         bytes: &'a [u8],
         begin_clock: u64,
         events_at: usize,
-    ) -> Events<'a> {
-        Events {
-            channel: self.channels.get(channel).ok_or(channel),
-            bytes,
-            position: Position { offset: events_at, clock: begin_clock },
-            done: false,
-        }
+    ) -> impl Iterator<Item = Result<RawEvent, DecodeError>> + use<'a> {
+        let unknown = DecodeError { offset: 0, value: channel as u64, expected: Expected::Channel };
+        let channel = self.channels.get(channel).ok_or(unknown);
+        let mut position = Position { offset: events_at, clock: begin_clock };
+        let mut is_done = false;
+        std::iter::from_fn(move || {
+            let item = match channel {
+                _ if is_done => None,
+                Ok(channel) => channel.step(&mut position, bytes).transpose(),
+                Err(unknown) => Some(Err(unknown)),
+            };
+            is_done = !matches!(item, Some(Ok(_)));
+            item
+        })
     }
 }
 
@@ -347,41 +354,4 @@ fn size(flat: &[Flat]) -> Option<usize> {
         };
         size.checked_add(more)
     })
-}
-
-/// Iterator over a packet's events. It ends after an error.
-#[derive(Debug, Clone)]
-pub struct Events<'a> {
-    channel: Result<&'a ChannelDecoder, usize>,
-    bytes: &'a [u8],
-    position: Position,
-    done: bool,
-}
-
-impl Events<'_> {
-    /// Returns the position after the last event that was returned.
-    #[must_use]
-    pub fn position(&self) -> Position {
-        self.position
-    }
-}
-
-impl Iterator for Events<'_> {
-    type Item = Result<RawEvent, DecodeError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let item = match self.channel {
-            Ok(channel) => channel.step(&mut self.position, self.bytes).transpose(),
-            Err(value) => Some(Err(DecodeError {
-                offset: 0,
-                value: value as u64,
-                expected: Expected::Channel,
-            })),
-        };
-        self.done = !matches!(item, Some(Ok(_)));
-        item
-    }
 }

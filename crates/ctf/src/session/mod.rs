@@ -12,7 +12,7 @@ mod trace;
 
 pub use class::{packet_context, packet_header, role, structure, unsigned};
 pub use decode::{
-    ChannelDecoder, DecodeError, Decoder, Events, Expected, NO_SIZE, Position, RawEvent, Steps,
-    TAG_BITS, TAG_FULL, TAG_ID, TAG_SIZE,
+    ChannelDecoder, DecodeError, Decoder, Expected, NO_SIZE, Position, RawEvent, Steps, TAG_BITS,
+    TAG_FULL, TAG_ID, TAG_SIZE,
 };
 pub use trace::session as trace;
