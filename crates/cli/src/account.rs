@@ -50,11 +50,8 @@ pub(crate) fn of_memory(
 ) -> Account<'static> {
     Account {
         name: format!("{}: {part}", dump.path.display()),
-        uuid: [0; 16],
-        streams: Vec::new(),
         evidence: std::borrow::Cow::Owned(evidence),
-        spans: Vec::new(),
-        faults: 0,
+        ..Account::default()
     }
 }
 

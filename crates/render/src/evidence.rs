@@ -124,7 +124,7 @@ pub struct SpanReport {
 }
 
 /// The evidence of a trace, with the names of the trace and its streams.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Account<'a> {
     /// Name of the trace, or empty if the name is lost.
     pub name: String,

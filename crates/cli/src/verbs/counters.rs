@@ -228,12 +228,5 @@ fn account_of(one: &KeptSession) -> Account<'static> {
         Gap::new(None, cause, format!("{what}: {number}"))
     };
     let evidence = Evidence { gaps: lost.map(gap).collect(), ..Evidence::default() };
-    Account {
-        name: one.name.clone(),
-        uuid: [0; 16],
-        streams: Vec::new(),
-        evidence: Cow::Owned(evidence),
-        spans: Vec::new(),
-        faults: 0,
-    }
+    Account { name: one.name.clone(), evidence: Cow::Owned(evidence), ..Account::default() }
 }

@@ -233,14 +233,7 @@ mod tests {
 
     fn account(gaps: Vec<Gap>, sub_buffers: Vec<SubBuffer>) -> Account<'static> {
         let evidence = Cow::Owned(Evidence { gaps, sub_buffers, notes: Vec::new() });
-        Account {
-            name: "a".into(),
-            uuid: [0; 16],
-            streams: Vec::new(),
-            evidence,
-            spans: Vec::new(),
-            faults: 0,
-        }
+        Account { name: "a".into(), evidence, ..Account::default() }
     }
 
     fn gap(
