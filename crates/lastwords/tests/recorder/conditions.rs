@@ -13,6 +13,7 @@ use lastwords::condition::{Action, Condition};
 use lastwords::{Builder, Level, Triggered, Window, event};
 use lastwords_control::Handle;
 use lastwords_testkit::naive;
+use lastwords_testkit::random::{Random, setting};
 
 fn builder(dir: &Path) -> Builder {
     // Two channels take each event: a condition is evaluated once.
@@ -172,8 +173,7 @@ fn one_error_among_many_events_survives() {
     let session = builder(dir.path()).errors_channel().trigger_on(rare).start().expect("it starts");
     // Each CPU's ring keeps its own newest events, so that those of a thread that moves have gaps.
     stay_on_one_cpu();
-    let events = std::env::var("LASTWORDS_EVENTS")
-        .map_or(1_000_000, |events| events.parse::<u64>().expect("a number"));
+    let events = setting("LASTWORDS_EVENTS", 1_000_000);
     for n in 0..events {
         event!(shop, "many", n);
         if n == 100 {
@@ -229,14 +229,13 @@ fn latencies_match_the_events_that_a_model_matches() {
         .start()
         .expect("it starts");
     let handle = Handle::open(&folder(&session)).expect("it opens");
-    let (mut model, mut seed) = (Model::default(), 1u64);
+    let (mut model, mut random) = (Model::default(), Random(1));
     for _ in 0..3000 {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let id = (seed >> 32) % 10;
-        match seed >> 62 {
+        let id = random.below(10);
+        match random.below(4) {
             0 | 1 => {
                 model.start(id);
-                event!(shop, "begin", other = seed, id);
+                event!(shop, "begin", other = random.bits(), id);
             }
             2 => {
                 model.end(id);
@@ -430,10 +429,9 @@ fn actions_fire_where_they_change_something() {
     let recorded = || common::events(&folder(&session)).len();
     let (mut recording, mut enabled, mut fired, mut left) =
         (true, true, 0, [Some(4), None, None, Some(5)]);
-    let mut seed = 11u64;
+    let mut random = Random(11);
     for step in 0..60 {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let which = (seed >> 61) as usize % 4;
+        let which = random.index(4);
         match which {
             0 => event!(switch, "start", n = 1u8),
             1 => event!(switch, "stop", n = 1u8),

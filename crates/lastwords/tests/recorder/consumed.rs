@@ -1,7 +1,7 @@
 //! Consumers of the live rings and of a snapshot work at the same time. The tests check the bounds
 //! and the losses that each gets, and the effect of a swap.
 
-use crate::common::{folder, plain, record};
+use crate::common::{folder, plain, record, with_main};
 use lastwords::{Memory, Session};
 use lastwords_control::Handle;
 use lastwords_control::consume::Consumer;
@@ -59,7 +59,7 @@ fn of_two_consumers_one_tells_of_what_was_lost() {
 #[test]
 fn a_ring_that_was_swapped_twice_was_in_a_snapshot() {
     alone!(in dir);
-    let builder = Session::builder("swapped").dir(dir.path()).channel(plain("main")).snapshot(true);
+    let builder = with_main("swapped", dir.path()).snapshot(true);
     let session = builder.start().expect("it starts");
     let handle = Handle::open(&folder(&session)).expect("it opens");
     record(0..100);

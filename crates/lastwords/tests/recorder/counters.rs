@@ -6,15 +6,17 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::common::{child_dir, end_of, folder, kill_self, only_session, plain, spawn, wait};
-use lastwords::{Builder, Counter, Histogram, Scope, Session, counter, histogram};
+use crate::common::{
+    child_dir, end_of, folder, fork, kill_self, only_session, spawn, wait, with_main,
+};
+use lastwords::{Builder, Counter, Histogram, Scope, counter, histogram};
 use lastwords_testkit::checksum::checksum;
 use lastwords_testkit::counters::{self, Numbers};
 use lastwords_testkit::layout::counters as l;
 use lastwords_testkit::put::Order;
 
 fn builder(name: &str, dir: &Path) -> Builder {
-    Session::builder(name).dir(dir).channel(plain("main")).counters(8).histograms(2)
+    with_main(name, dir).counters(8).histograms(2)
 }
 
 /// The numbers of a session's tables, every entry of which has a name.
@@ -40,7 +42,7 @@ fn numbers_are_sums_of_what_was_added() {
     };
     // Nothing is counted without a session, nor in one without tables.
     add(1);
-    let without = Session::builder("none").dir(dir.path()).channel(plain("main")).start();
+    let without = with_main("none", dir.path()).start();
     let without = without.expect("a session");
     add(1);
     assert!(!folder(&without).join("counters").exists());
@@ -138,15 +140,13 @@ fn child_forks() {
     let Some(dir) = child_dir() else { return };
     let _session = builder("forks", &dir).start().expect("a session");
     counter!("before");
-    // SAFETY: the child adds, which is async-signal-safe, and ends.
-    let child = unsafe { libc::fork() };
-    for _ in 0..1000 {
-        counter!("both");
-    }
-    if child == 0 {
+    let add = || (0..1000).for_each(|_| counter!("both"));
+    let child = fork(|| {
+        add();
         counter!("child", 7);
-        kill_self();
-    }
+        kill_self()
+    });
+    add();
     wait(child);
     kill_self();
 }
@@ -219,9 +219,7 @@ fn a_kill_at_each_instruction_loses_at_most_the_increment_in_flight() {
     let said = unsafe { &*page.cast::<Said>() };
     let table = map(len, libc::PROT_READ, 0, table.as_raw_fd()).cast::<u8>();
     let nothing = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: the child adds, which is async-signal-safe, and makes system calls.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = fork(|| {
         // SAFETY: the calls involve no memory.
         unsafe {
             libc::ptrace(libc::PTRACE_TRACEME, 0, nothing, nothing);
@@ -233,14 +231,12 @@ fn a_kill_at_each_instruction_loses_at_most_the_increment_in_flight() {
             histogram!("stepped", value(n));
             said.done.store(n, SeqCst);
         }
-        kill_self();
-    }
+        kill_self()
+    });
     let (mut steps, mut changes, mut in_flight, mut last) = (0u64, 0u64, 0u64, [0; 2]);
     let (mut before, mut now) = (Vec::new(), vec![0; len]);
     loop {
-        let mut status = 0;
-        // SAFETY: the child belongs to this test.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        let status = wait(child);
         if libc::WIFSIGNALED(status) {
             break;
         }

@@ -46,14 +46,12 @@ fn fault(address: usize) {
 #[test]
 fn segv() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let _session = begin(&dir);
-        return fault(0x40);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (status, folder) = child("segv", dir.path());
-    assert_eq!(status.signal(), Some(libc::SIGSEGV));
-    let line = one(&folder, "crash:signal");
+        fault(0x40)
+    });
+    assert_eq!(ended.status.signal(), Some(libc::SIGSEGV));
+    let line = one(&ended.folder, "crash:signal");
     line.has("signal=SIGSEGV code=1 address=0x40 pid=");
     line.has(" thread=crash::segv pc=0x");
     let frames = frames(&line);
@@ -61,7 +59,7 @@ fn segv() {
     let pc = line.split(" pc=0x").nth(1).and_then(|rest| rest.split(' ').next()).expect("a pc");
     assert_eq!(frames[0], u64::from_str_radix(pc, 16).expect("hex"));
     // Every address is in a module that the registry names.
-    let modules: Vec<(u64, u64, String)> = support::records(&folder)
+    let modules: Vec<(u64, u64, String)> = support::records(&ended.folder)
         .iter()
         .filter(|(kind, _)| *kind == 3)
         .map(|(_, body)| {
@@ -84,17 +82,14 @@ fn segv() {
 #[test]
 fn abort_in_a_thread() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let _session = begin(&dir);
         let thread =
             std::thread::Builder::new().name("doomed".into()).spawn(|| std::process::abort());
         drop(thread.map(std::thread::JoinHandle::join));
-        return;
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (status, folder) = child("abort_in_a_thread", dir.path());
-    assert_eq!(status.signal(), Some(libc::SIGABRT));
-    let line = one(&folder, "crash:signal");
+    });
+    assert_eq!(ended.status.signal(), Some(libc::SIGABRT));
+    let line = one(&ended.folder, "crash:signal");
     line.has("signal=SIGABRT").has(" thread=doomed ");
     assert!(frames(&line).len() >= 3, "{line}");
 }
@@ -134,17 +129,14 @@ fn deeper(n: u64) -> u64 {
 #[test]
 fn stack_overflow() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let _session = begin(&dir);
         let small = std::thread::Builder::new().stack_size(256 << 10).spawn(|| deeper(0));
         drop(small.map(std::thread::JoinHandle::join));
-        return;
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (status, folder) = child("stack_overflow", dir.path());
+    });
     // The standard library's handler was installed before. It prints "stack overflow" and aborts.
-    assert!(status.signal().is_some(), "{status}");
-    let shown = lines(&folder);
+    assert!(ended.status.signal().is_some(), "{}", ended.status);
+    let shown = lines(&ended.folder);
     let segv = shown.iter().find(|line| line.contains("signal=SIGSEGV")).expect("the fault");
     assert!(frames(segv).len() > 10, "{segv}");
 }
@@ -158,14 +150,12 @@ extern "C" fn own_handler(_: libc::c_int) {
 #[test]
 fn the_previous_handler_is_called() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         die_by(libc::SIGFPE, own_handler, 0, &dir);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (status, folder) = child("the_previous_handler_is_called", dir.path());
-    assert_eq!(status.code(), Some(42));
-    one(&folder, "crash:signal").has("SIGFPE");
-    assert_eq!(lines(&folder).last().map(String::as_str), Some("test:own handler"));
+    });
+    assert_eq!(ended.status.code(), Some(42));
+    one(&ended.folder, "crash:signal").has("SIGFPE");
+    assert_eq!(lines(&ended.folder).last().map(String::as_str), Some("test:own handler"));
 }
 
 /// Installs this handler with these flags, begins a session, and raises the signal.
@@ -220,33 +210,28 @@ extern "C" fn returning_handler(_: libc::c_int) {
 #[test]
 fn a_handler_for_one_signal_is_called_once() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         die_by(libc::SIGFPE, returning_handler, libc::SA_RESETHAND, &dir);
         // SAFETY: the call involves no memory.
         unsafe { libc::raise(libc::SIGFPE) };
-        return;
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (status, folder) = child("a_handler_for_one_signal_is_called_once", dir.path());
-    assert_eq!(status.signal(), Some(libc::SIGFPE), "{status}");
-    one(&folder, "crash:signal");
-    one(&folder, "test:own handler");
+    });
+    assert_eq!(ended.status.signal(), Some(libc::SIGFPE), "{}", ended.status);
+    one(&ended.folder, "crash:signal");
+    one(&ended.folder, "test:own handler");
 }
 
 #[test]
 fn a_call_to_nowhere() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let _session = begin(&dir);
         // SAFETY: this is not sound on purpose, because the process must die of it.
         let nowhere: extern "C" fn() =
             unsafe { std::mem::transmute(std::hint::black_box(0x10usize)) };
-        return nowhere();
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (status, folder) = child("a_call_to_nowhere", dir.path());
-    assert_eq!(status.signal(), Some(libc::SIGSEGV));
-    let line = one(&folder, "crash:signal");
+        nowhere()
+    });
+    assert_eq!(ended.status.signal(), Some(libc::SIGSEGV));
+    let line = one(&ended.folder, "crash:signal");
     line.has(" pc=0x10 ");
     // The caller is found by the return address that the call pushed.
     assert!(frames(&line).len() >= 2, "{line}");
@@ -255,15 +240,13 @@ fn a_call_to_nowhere() {
 #[test]
 fn a_panic_that_kills() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let _session = begin(&dir);
         let n = std::hint::black_box(7);
         panic!("the number is {n}");
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (status, folder) = child("a_panic_that_kills", dir.path());
-    assert_eq!(status.code(), Some(101));
-    let line = one(&folder, "crash:panic");
+    });
+    assert_eq!(ended.status.code(), Some(101));
+    let line = one(&ended.folder, "crash:panic");
     line.starts("crash:panic message=\"the number is 7\" location=\"");
     line.has("crash.rs:").has(" thread=\"crash::a_panic_that_kills\" ");
     assert!(frames(&line).len() >= 3, "{line}");
@@ -276,7 +259,7 @@ fn a_panic_with_a_very_long_message() {
     alone!();
     const SIZES: [u64; 4] = [1 << 20, 16 << 10, 1024, 512];
     let message = "è".repeat(100_000);
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let channel = |size: &u64| {
             ChannelConfig::new(format!("of_{size}"))
                 .contexts(lastwords::Context::ALL)
@@ -290,10 +273,8 @@ fn a_panic_with_a_very_long_message() {
             .expect("a session");
         crash::install_panic_hook();
         panic!("{message}");
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_, folder) = child("a_panic_with_a_very_long_message", dir.path());
-    let lines = support::channel_lines(&folder, 28);
+    });
+    let lines = support::channel_lines(&ended.folder, 28);
     let mut kept: Vec<(u32, usize)> =
         lines.iter().map(|(channel, _, line)| (*channel, line.matches('è').count())).collect();
     kept.sort_unstable();

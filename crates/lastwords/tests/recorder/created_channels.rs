@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, areas, child_dir, details, every, kill_self, plain, spawn, start, started, wait,
-    wait_for, wait_for_session, with_main,
+    StopAtEnd, areas, child_dir, details, every, fork, kill_self, plain, spawn, start, started,
+    wait, wait_for, wait_for_session, with_main,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
@@ -245,17 +245,14 @@ fn forked_children_record_in_the_channel_or_count() {
     emit(0, 0);
     let (mut go, mut tell) = std::io::pipe().expect("a pipe");
     let fork = |numbers: std::ops::Range<u64>, wait: Option<&mut std::io::PipeReader>| {
-        // SAFETY: the child records and is killed. The C library's locks are consistent in it.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
+        fork(|| {
             // SAFETY: the call involves no memory. It ends the child if its parent fails.
             unsafe { libc::alarm(20) };
             let mut byte = [0];
             wait.into_iter().for_each(|go| std::io::Read::read_exact(go, &mut byte).expect("told"));
             numbers.for_each(|number| emit(0, number));
-            kill_self();
-        }
-        pid
+            kill_self()
+        })
     };
     let early = fork(1000..3000, Some(&mut go));
     let id = session.create_channel(&plain("late"), None).expect("created");

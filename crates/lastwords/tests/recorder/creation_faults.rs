@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::common::{
-    child_dir, end_of, is_root, mount, plain, start, stay_on_one_cpu, unmount, wait, wait_for,
+    child_dir, end_of, fork, is_root, mount, plain, start, stay_on_one_cpu, unmount, wait, wait_for,
 };
 use crate::created_channels::{channels_of, emit, found, send};
 use lastwords::{Error, Session};
@@ -16,9 +16,7 @@ use lastwords_testkit::random::{Random, seed};
 /// Returns true if the child had ended before.
 fn killed_at(path: &Path, calls: u64) -> bool {
     let handle = Handle::open(path).expect("opened");
-    // SAFETY: the child creates a channel and exits. The C library's locks are consistent in it.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
+    let pid = fork(|| {
         // SAFETY: the calls involve no memory of ours. The parent traces the child from here.
         unsafe {
             libc::alarm(30);
@@ -26,9 +24,8 @@ fn killed_at(path: &Path, calls: u64) -> bool {
             libc::raise(libc::SIGSTOP);
         }
         let made = handle.create_channel(&plain("late").sub_buffers(2, 4096), None);
-        // SAFETY: the call ends the child.
-        unsafe { libc::_exit(i32::from(made.is_err())) };
-    }
+        i32::from(made.is_err())
+    });
     wait(pid);
     for _ in 0..calls {
         // SAFETY: the child is stopped, and traced by this thread.

@@ -2,7 +2,7 @@
 //! events of `tracing` have it.
 #![cfg(feature = "tracing")]
 
-use crate::common::{folder, plain};
+use crate::common::{folder, with_main};
 use crate::support::{lines, with_ids_renamed};
 use lastwords::{Session, event, mark};
 use tracing::dispatcher::with_default;
@@ -49,7 +49,7 @@ fn recorded(session: &Session) -> Vec<String> {
 #[test]
 fn events_have_the_innermost_span_of_any_recorder() {
     alone!(in dir);
-    let session = Session::builder("spans").dir(dir.path()).channel(plain("main"));
+    let session = with_main("spans", dir.path());
     let session = session.start().expect("a session");
     let layer = Dispatch::new(registry().with(lastwords::layer()));
     let subscriber = Dispatch::new(lastwords::layer::subscriber());
@@ -86,7 +86,7 @@ fn events_have_the_innermost_span_of_any_recorder() {
 #[test]
 fn a_span_in_no_table() {
     alone!(in dir);
-    let session = Session::builder("spans").dir(dir.path()).channel(plain("main")).spans(0);
+    let session = with_main("spans", dir.path()).spans(0);
     let session = session.start().expect("a session");
     let layer = Dispatch::new(registry().with(lastwords::layer()));
     with_default(&layer, || {

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{plain, record, wait};
+use crate::common::{fork, plain, record, wait};
 use lastwords::{Memory, Session};
 
 /// Offsets in `struct user` (sys/user.h) of the registers that are used, x86_64.
@@ -68,18 +68,14 @@ fn life(dir: &Path, memory: Memory) -> i32 {
 
 /// Forks a child that stops before it runs `life`.
 fn fork_stopped(dir: &Path, memory: &Memory) -> i32 {
-    // SAFETY: the child allocates and records. The C library's locks are consistent in it. It
-    // leaves by `_exit`.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
+    fork(|| {
+        // SAFETY: the calls involve no memory.
+        unsafe {
             libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
             libc::raise(libc::SIGSTOP);
-            let code = std::panic::catch_unwind(|| life(dir, memory.clone())).unwrap_or(101);
-            libc::_exit(code);
         }
-        pid
-    }
+        life(dir, memory.clone())
+    })
 }
 
 fn peek(pid: i32, offset: usize) -> i64 {

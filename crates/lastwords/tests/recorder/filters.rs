@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{child_dir, folder, spawn, wait_for};
+use crate::common::{child_dir, folder, plain, spawn, wait_for};
 use lastwords::rules::RuleSpec;
 use lastwords::{ChannelConfig, Context, Reservation, Session, event, event_enabled};
 use lastwords_control::Handle;
@@ -174,7 +174,7 @@ fn recorded(folder: &Path) -> [BTreeMap<u64, Vec<u8>>; 2] {
 
 /// Makes a session with two channels: a filter is for the first.
 fn begin(dir: &Path, reservation: Option<Reservation>) -> Session {
-    let channel = |name| ChannelConfig::new(name).sub_buffers(16, 1 << 20).contexts(Context::NONE);
+    let channel = |name| plain(name).sub_buffers(16, 1 << 20);
     let mut builder =
         Session::builder("filters").dir(dir).channel(channel("main")).channel(channel("all"));
     builder = reservation.into_iter().fold(builder, lastwords::Builder::reservation);

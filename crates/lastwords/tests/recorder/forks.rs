@@ -4,31 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{
-    child_dir, folder, limit, numbers, only_session, plain, record, succeeds, wait_for,
+    child_dir, folder, in_fork, is_root, limit, numbers, only_session, record, succeeds, wait_for,
+    with_main,
 };
 use lastwords::Session;
-
-fn run(child: &str, variables: &[(&str, &str)]) {
-    let dir = tempfile::tempdir().expect("a folder");
-    succeeds(child, dir.path(), variables);
-}
-
-/// Runs `child` in a forked child. Returns its exit status.
-fn fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: besides the recorder's, this process has only the test's thread, which waits. The
-    // child leaves by `_exit`.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            libc::_exit(
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101),
-            );
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
-    }
-}
 
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("the list of threads").count()
@@ -44,23 +23,17 @@ fn unshare() -> i32 {
 }
 
 fn start(dir: &std::path::Path) -> Session {
-    Session::builder("forks").dir(dir).channel(plain("main")).start().expect("it starts")
-}
-
-#[test]
-fn child_forks_a_child_that_unshares() {
-    let Some(dir) = child_dir() else { return };
-    let without = fork(unshare);
-    let _session = start(&dir);
-    record(0..10);
-    assert_eq!(fork(|| threads() as i32), 1);
-    assert_eq!(fork(unshare), without, "the session changes nothing");
+    with_main("forks", dir).start().expect("it starts")
 }
 
 #[test]
 fn a_forked_child_has_one_thread() {
-    alone!();
-    run("child_forks_a_child_that_unshares", &[]);
+    alone!(in dir);
+    let without = in_fork(unshare);
+    let _session = start(dir.path());
+    record(0..10);
+    assert_eq!(in_fork(|| threads() as i32), 1);
+    assert_eq!(in_fork(unshare), without, "the session changes nothing");
 }
 
 /// Returns true if an event that is recorded now gets into the session.
@@ -70,12 +43,12 @@ fn is_recorded(session: &Session, number: u64) -> bool {
 }
 
 #[test]
-fn child_forks_a_child_that_records() {
-    let Some(dir) = child_dir() else { return };
-    let session = start(&dir);
+fn a_forked_child_that_records_follows_rules() {
+    alone!(in dir);
+    let session = start(dir.path());
     record(0..1);
     let parent = std::process::id();
-    let told = fork(|| {
+    let told = in_fork(|| {
         let handle = lastwords_control::Handle::open(&folder(&session)).expect("it opens");
         // The first event of the child starts the thread, which then waits for changes.
         assert!(is_recorded(&session, 1) && std::process::id() != parent);
@@ -84,8 +57,8 @@ fn child_forks_a_child_that_records() {
         // announced there.
         let mut number = 10;
         let mut follows = |glob: fn(&str) -> lastwords::rules::RuleSpec, wanted: bool| {
-            let pid = fork(|| i32::from(handle.rule(&glob("test:*")).is_err()));
-            assert_eq!(pid, 0);
+            let status = in_fork(|| i32::from(handle.rule(&glob("test:*")).is_err()));
+            assert_eq!(status, 0);
             wait_for("the change", || {
                 number += 1;
                 is_recorded(&session, number) == wanted
@@ -98,12 +71,6 @@ fn child_forks_a_child_that_records() {
     assert_eq!(told, 0);
 }
 
-#[test]
-fn a_forked_child_that_records_follows_rules() {
-    alone!();
-    run("child_forks_a_child_that_records", &[]);
-}
-
 static IN_HANDLER: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn record_in_handler(_: libc::c_int) {
@@ -112,15 +79,15 @@ extern "C" fn record_in_handler(_: libc::c_int) {
 }
 
 #[test]
-fn child_forks_a_child_that_records_in_handlers() {
-    let Some(dir) = child_dir() else { return };
-    let session = start(&dir);
+fn no_thread_is_started_in_a_signal_handler() {
+    alone!(in dir);
+    let session = start(dir.path());
     record(0..1);
     // SAFETY: the handler records, which is allowed in handlers.
     unsafe {
         libc::signal(libc::SIGUSR1, record_in_handler as extern "C" fn(libc::c_int) as usize)
     };
-    let told = fork(|| {
+    let told = in_fork(|| {
         let count = || numbers(&folder(&session)).iter().filter(|number| **number == 100).count();
         let handle = lastwords_control::Handle::open(&folder(&session)).expect("it opens");
         let record_there = || {
@@ -139,12 +106,6 @@ fn child_forks_a_child_that_records_in_handlers() {
         0
     });
     assert_eq!(told, 0);
-}
-
-#[test]
-fn no_thread_is_started_in_a_signal_handler() {
-    alone!();
-    run("child_forks_a_child_that_records_in_handlers", &[]);
 }
 
 #[test]
@@ -170,8 +131,7 @@ fn child_may_have_no_thread() {
 #[test]
 fn a_session_follows_rules_where_no_thread_can_be_started() {
     alone!();
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");
@@ -182,19 +142,13 @@ fn a_session_follows_rules_where_no_thread_can_be_started() {
     }
 }
 
-#[test]
-fn a_process_whose_threads_have_ended_ends() {
-    alone!();
-    run("child_forks_a_child_whose_threads_end", &[]);
-}
-
 /// The thread of `main` of the forked child ends, then its last own thread. Without a session, the
 /// process ends then.
 #[test]
-fn child_forks_a_child_whose_threads_end() {
-    let Some(dir) = child_dir() else { return };
+fn a_process_whose_threads_have_ended_ends() {
+    alone!(in dir);
     static DIR: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new();
-    DIR.set(dir.clone()).expect("it is set once");
+    DIR.set(dir.path().to_owned()).expect("it is set once");
     extern "C" fn last(_: *mut libc::c_void) -> *mut libc::c_void {
         std::thread::sleep(std::time::Duration::from_millis(1500));
         record(10..20);
@@ -237,5 +191,5 @@ fn child_forks_a_child_whose_threads_end() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
-    assert_eq!(numbers(&only_session(&dir)), (0..20).collect::<Vec<_>>());
+    assert_eq!(numbers(&only_session(dir.path())), (0..20).collect::<Vec<_>>());
 }

@@ -4,6 +4,7 @@
 use crate::common;
 use crate::common::{
     child_dir, end_of, folder, limit, limit_address_space, lost, plain, record, started, succeeds,
+    with_main,
 };
 use lastwords::{Memory, Session, event};
 
@@ -18,9 +19,9 @@ fn generic(value: impl lastwords::Field + Copy) {
 }
 
 #[test]
-fn child_reaches_callsites_without_memory() {
-    let Some(dir) = child_dir() else { return };
-    let session = started(Session::builder("full").dir(&dir).channel(plain("main")));
+fn an_event_without_memory_for_its_callsite_is_counted_as_lost() {
+    alone!(in dir);
+    let session = started(with_main("full", dir.path()));
     generic(1u64);
     limit_address_space(0);
     generic(1u8);
@@ -33,16 +34,10 @@ fn child_reaches_callsites_without_memory() {
 }
 
 #[test]
-fn an_event_without_memory_for_its_callsite_is_counted_as_lost() {
-    alone!();
-    run("child_reaches_callsites_without_memory", &[]);
-}
-
-#[test]
-fn child_has_too_little_memory_for_a_heap_session() {
-    let Some(dir) = child_dir() else { return };
+fn a_heap_session_without_memory_is_an_error() {
+    alone!(in dir);
     limit_address_space(2 << 20);
-    let builder = || Session::builder("heap").dir(&dir).listen(false).backend(Memory::Heap);
+    let builder = || Session::builder("heap").dir(dir.path()).listen(false).backend(Memory::Heap);
     let error = builder()
         .channel(plain("main").sub_buffers(64, 1 << 20))
         .start()
@@ -51,15 +46,9 @@ fn child_has_too_little_memory_for_a_heap_session() {
 }
 
 #[test]
-fn a_heap_session_without_memory_is_an_error() {
-    alone!();
-    run("child_has_too_little_memory_for_a_heap_session", &[]);
-}
-
-#[test]
 fn child_loses_the_files_of_its_session() {
     let Some(dir) = child_dir() else { return };
-    let builder = Session::builder("lost").dir(&dir).channel(plain("main")).channel(plain("other"));
+    let builder = with_main("lost", &dir).channel(plain("other"));
     let builder = match std::env::var("RESERVATION").as_deref() {
         Ok("locked") => builder.reservation(lastwords::Reservation::Locked),
         Ok("lockless") => builder.reservation(lastwords::Reservation::Lockless),
@@ -107,7 +96,7 @@ fn truncated_files_do_not_end_the_application() {
 #[test]
 fn child_dies_of_a_bus_error_of_its_own() {
     let Some(dir) = child_dir() else { return };
-    let builder = Session::builder("own").dir(&dir).channel(plain("main"));
+    let builder = with_main("own", &dir);
     let _session = std::env::var_os("RECORDED").map(|_| builder.start().expect("it starts"));
     if std::env::var_os("SENT").is_some() {
         // SAFETY: the call involves no memory.
@@ -143,8 +132,7 @@ fn a_bus_error_of_the_application_ends_it_as_before() {
 #[test]
 fn a_memfd_of_a_session_cannot_be_truncated() {
     alone!(in dir);
-    let builder =
-        Session::builder("sealed").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
+    let builder = with_main("sealed", dir.path()).backend(Memory::Memfd);
     let session = builder.listen(false).start().expect("it starts");
     let regions =
         std::fs::read_to_string(folder(&session).join("regions")).expect("where they are");

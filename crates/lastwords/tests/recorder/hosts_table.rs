@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::common;
 use crate::common::{
-    check, child_dir, filter, limit, limit_address_space, lost, mount, plain, record, spawn,
-    succeeds, unmount,
+    check, child_dir, filter, is_root, limit, limit_address_space, lost, mappings, mount, plain,
+    record, spawn, unmount,
 };
 use lastwords::{Scope, Session};
 
@@ -128,9 +128,7 @@ const EVENTS: u64 = 2000;
 #[test]
 fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
     alone!();
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can mount and change limits");
+    if !is_root() {
         return;
     }
     println!("{:28} {:>8} {:>8} {:>9} {:>6}  note", "host", "without", "with", "recorded", "lost");
@@ -328,17 +326,13 @@ fn count(quick: usize, all: usize) -> usize {
     if std::env::var_os("LASTWORDS_ALL_HOSTS").is_some() { all } else { quick }
 }
 
-fn mappings() -> usize {
-    std::fs::read_to_string("/proc/self/maps").expect("mappings").lines().count()
-}
-
 #[test]
-fn child_begins_and_ends_sessions() {
-    let Some(dir) = child_dir() else { return };
+fn sessions_that_ended_keep_no_mappings() {
+    alone!(in dir);
     let many = count(150, 5000);
     let once = || {
         let builder =
-            Session::builder("many").dir(&dir).channel(plain("main").sub_buffers(2, 4096));
+            Session::builder("many").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
         let session = builder.listen(false).start().expect("it starts");
         record(0..10);
         drop(session);
@@ -348,12 +342,6 @@ fn child_begins_and_ends_sessions() {
     (0..many).for_each(|_| once());
     let more = mappings().saturating_sub(before);
     assert!(more < 50, "{more} mappings more after {many} sessions");
-}
-
-#[test]
-fn sessions_that_ended_keep_no_mappings() {
-    alone!(in dir);
-    succeeds("child_begins_and_ends_sessions", dir.path(), &[]);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //! without a question, and what a rule disables is soon not evaluated any more.
 #![cfg(feature = "tracing")]
 
+use crate::common::plain;
 use crate::support;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use lastwords::Session;
 use lastwords::layer::{LastwordsSubscriber, subscriber};
-use lastwords::{ChannelConfig, Session};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber, info};
@@ -86,8 +87,7 @@ fn rules_reach_what_tracing_remembers() {
     event();
     assert_eq!(event(), (0, 1), "no session");
     let unrecorded = number.load(Relaxed);
-    let main =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
+    let main = plain("main");
     let session =
         Session::builder("interest").dir(dir.path()).channel(main).start().expect("a session");
     // The first event after a change is right, whatever `tracing` remembers.

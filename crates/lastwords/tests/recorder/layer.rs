@@ -289,7 +289,7 @@ fn again() -> u32 {
 #[test]
 fn the_log_crate() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
         let builder =
             Session::builder("log").dir(&dir).channel(main).events("old_*").events("log:*");
@@ -306,10 +306,8 @@ fn the_log_crate() {
         }
         // SAFETY: the call involves no memory.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_, folder) = child("the_log_crate", dir.path());
-    let lines = support::channel_lines(&folder, 0);
+    });
+    let lines = support::channel_lines(&ended.folder, 0);
     assert_eq!((lines.len(), lines[0].1), (4 + 1100, 2));
     let starts = [
         // The compiler puts a literal into the format string.
@@ -328,7 +326,7 @@ fn the_log_crate() {
         lines[3]
     );
     let places: Vec<_> =
-        support::places(&folder).into_iter().filter(|(name, _)| name == "again").collect();
+        support::places(&ended.folder).into_iter().filter(|(name, _)| name == "again").collect();
     assert!(places[0].1.ends_with(&format!("recorder/layer.rs:{}", again())), "{places:?}");
     let last = &lines[lines.len() - 1].2;
     let start = "log:record message=\"made up\" log.target=\"old_1099\" log.module_path=\"recorder::layer\" log.file=";

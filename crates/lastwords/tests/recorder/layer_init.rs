@@ -1,9 +1,7 @@
 //! Tests who becomes the subscriber of a program, and of one thread.
 #![cfg(feature = "tracing")]
 
-use crate::common::child_dir;
 use crate::layer_values::{lines, on_a_registry, session};
-use crate::support::child;
 use tracing::{Dispatch, info};
 
 struct Silent;
@@ -18,50 +16,32 @@ impl log::Log for Silent {
 
 #[test]
 fn init_with_a_logger_installs_nothing() {
-    alone!();
-    if let Some(dir) = child_dir() {
-        let _session = session(&dir);
-        log::set_logger(&Silent).expect("the first logger");
-        lastwords::layer::init().expect_err("there is a logger");
-        tracing::subscriber::set_global_default(tracing_subscriber::registry())
-            .expect("there is no subscriber");
-        std::process::exit(7);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(child("init_with_a_logger_installs_nothing", dir.path()).0.code(), Some(7));
+    alone!(in dir);
+    let _session = session(dir.path());
+    log::set_logger(&Silent).expect("the first logger");
+    lastwords::layer::init().expect_err("there is a logger");
+    tracing::subscriber::set_global_default(tracing_subscriber::registry())
+        .expect("there is no subscriber");
 }
 
 #[test]
 fn init_with_a_subscriber_installs_nothing() {
-    alone!();
-    if let Some(dir) = child_dir() {
-        let _session = session(&dir);
-        tracing::subscriber::set_global_default(tracing_subscriber::registry())
-            .expect("there is no subscriber");
-        lastwords::layer::init().expect_err("there is a subscriber");
-        log::set_logger(&Silent).expect("there is no logger");
-        std::process::exit(7);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(child("init_with_a_subscriber_installs_nothing", dir.path()).0.code(), Some(7));
+    alone!(in dir);
+    let _session = session(dir.path());
+    tracing::subscriber::set_global_default(tracing_subscriber::registry())
+        .expect("there is no subscriber");
+    lastwords::layer::init().expect_err("there is a subscriber");
+    log::set_logger(&Silent).expect("there is no logger");
 }
 
 #[test]
 fn init_inside_another_subscriber_takes_the_program() {
-    alone!();
-    if let Some(dir) = child_dir() {
-        let _session = session(&dir);
-        let own = on_a_registry();
-        tracing::dispatcher::with_default(&own, || {
-            lastwords::layer::init().expect("the program has none")
-        });
-        std::process::exit(7);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    assert_eq!(
-        child("init_inside_another_subscriber_takes_the_program", dir.path()).0.code(),
-        Some(7)
-    );
+    alone!(in dir);
+    let _session = session(dir.path());
+    let own = on_a_registry();
+    tracing::dispatcher::with_default(&own, || {
+        lastwords::layer::init().expect("the program has none")
+    });
 }
 
 /// The listener's thread has no dispatcher. A renewal there must not make `tracing` cache that

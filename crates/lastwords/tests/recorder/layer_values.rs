@@ -9,9 +9,9 @@ use lastwords_testkit::text::Text as _;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::common::{child_dir, plain, start};
+use crate::common::{plain, start};
 use crate::support;
-use crate::support::{changed_texts, child, cut_values, open_spans};
+use crate::support::{changed_texts, cut_values, open_spans};
 use lastwords::{ChannelConfig, Session};
 use tracing::field::Empty;
 use tracing::{Dispatch, error, info, info_span};
@@ -489,7 +489,7 @@ fn spans_of_several_recorders_are_kept_apart() {
 #[test]
 fn the_last_kinds_of_events_are_errors() {
     alone!();
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let _session = session(&dir);
         tracing::dispatcher::with_default(&Dispatch::new(lastwords::layer::subscriber()), || {
             // More kinds of events than the registry has room for.
@@ -506,15 +506,13 @@ fn the_last_kinds_of_events_are_errors() {
         });
         // SAFETY: the call involves no memory.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_, folder) = child("the_last_kinds_of_events_are_errors", dir.path());
+    });
     assert_eq!(
-        classes(&folder, &format!("{:0>90}", 5999)) + classes(&folder, "of our own"),
+        classes(&ended.folder, &format!("{:0>90}", 5999)) + classes(&ended.folder, "of our own"),
         0,
         "the registry is full"
     );
-    let lines = support::channel_lines(&folder, 0);
+    let lines = support::channel_lines(&ended.folder, 0);
     let errors: Vec<_> =
         lines.iter().filter(|line| line.1 == 1).map(|line| (line.0, &*line.2)).collect();
     let [own, last] =

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::common;
 use crate::common::{
-    child_dir, end_of, every, folder, kill_self, numbers, only_session, plain, record, spawn,
-    wait_for, with_main,
+    child_dir, end_of, every, folder, in_fork, kill_self, numbers, only_session, plain, record,
+    spawn, wait_for, with_main,
 };
 use lastwords::{Ending, Retention, Session};
 use lastwords_control::{self, Details, State};
@@ -37,19 +37,6 @@ fn stay(dir: &Path) -> ! {
     std::fs::write(dir.with_extension("ready"), "").expect("told");
     let _ = std::io::read_to_string(std::io::stdin());
     die()
-}
-
-/// Runs `child` in a forked process, which it must not leave, and waits for that process.
-fn in_fork(child: impl FnOnce()) {
-    // SAFETY: this process has one thread, and the child ends in `child`.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            child();
-            kill_self();
-        }
-        libc::waitpid(pid, core::ptr::null_mut(), 0);
-    }
 }
 
 /// Exits unless a call of the system succeeded.
@@ -124,7 +111,7 @@ fn child_lives() {
             std::fs::write(dir.with_extension("ready"), "").expect("told");
             panic!("{}", Command::new("cat").exec());
         }
-        "main-thread" => in_fork(|| {
+        "main-thread" => drop(in_fork(|| {
             let _session = start(&dir);
             let place = dir.clone();
             std::thread::spawn(move || {
@@ -133,7 +120,8 @@ fn child_lives() {
             });
             // SAFETY: the call ends this thread, which is the first of its process, and no other.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
-        }),
+            kill_self()
+        })),
         how @ ("orphan" | "silent-orphan") => {
             let _session = start(&dir);
             // SAFETY: the child records, writes a file and waits. This process has no other thread
@@ -173,12 +161,8 @@ fn child(how: &str, dir: &Path, contained: bool) -> Option<Child> {
     if !can.is_ok_and(|status| status.success()) {
         return None;
     }
-    let mut unshare = Command::new("unshare");
-    unshare.args(["--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]);
-    let lives = common::test_of_this_module("child_lives");
-    unshare.arg(lives.get_program()).args(lives.get_args());
-    unshare.env(common::DIR, dir).env("HOW", how).stdin(Stdio::piped()).stdout(Stdio::null());
-    Some(unshare.spawn().expect("it starts"))
+    let mut lives = common::in_namespace("child_lives", dir);
+    Some(lives.env("HOW", how).stdin(Stdio::piped()).spawn().expect("it starts"))
 }
 
 /// Returns the inode of the pid namespace of the process that `unshare` runs, once it runs.

@@ -17,6 +17,18 @@ macro_rules! alone {
     };
 }
 
+/// Runs a block in a child of the test, which records in the folder `dir`, and returns its end.
+macro_rules! ended {
+    ($dir:ident, $run:block) => {{
+        fn here() {}
+        if let Some($dir) = crate::common::child_dir() {
+            #[allow(unreachable_code, reason = "most blocks end the process")]
+            return $run;
+        }
+        crate::support::Ended::of(::std::any::type_name_of_val(&here))
+    }};
+}
+
 mod backends;
 mod channels;
 mod clock;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::common::{
-    check, child_dir, end_of, folder, is_root, kill_at_each, lost, mount, numbers, plain, record,
-    started, stay_on_one_cpu, unmount, with_main,
+    check, child_dir, end_of, folder, in_fork, is_root, kill_at_each, lost, mount, numbers, plain,
+    record, started, stay_on_one_cpu, unmount, with_main,
 };
 use lastwords::{Session, event};
 
@@ -75,8 +75,7 @@ fn a_session_takes_little_memory_on_many_cpus() {
 fn a_ring_has_all_its_memory_at_the_start_if_the_program_wants_that() {
     alone!();
     let dir = in_memory();
-    let builder =
-        Session::builder("whole").dir(dir.path()).channel(plain("main").sub_buffers(4, 64 << 10));
+    let builder = with_main("whole", dir.path());
     let session = builder.clone().start().expect("it starts");
     let growing = resident(&folder(&session));
     session.remove();
@@ -103,12 +102,7 @@ fn a_ring_has_all_its_memory_at_the_start_where_the_signal_of_a_full_file_system
         }
     };
     let dir = in_memory();
-    let start = || {
-        Session::builder("blocked")
-            .dir(dir.path())
-            .channel(plain("main").sub_buffers(4, 64 << 10))
-            .start()
-    };
+    let start = || with_main("blocked", dir.path()).start();
     let taken = |session: Session| {
         let bytes = resident(&folder(&session));
         session.remove();
@@ -353,7 +347,7 @@ fn a_memory_limit_ends_no_process() {
 fn address_space() -> (u64, usize) {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("sizes");
     let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-    (pages * 4096, std::fs::read_to_string("/proc/self/maps").expect("mappings").lines().count())
+    (pages * 4096, common::mappings())
 }
 
 /// Returns the bytes of the heap that are in use.
@@ -364,12 +358,13 @@ fn heap() -> usize {
 
 /// Begins and ends sessions in a process that has no thread but its own, and the listener's.
 #[test]
-fn child_ends_many_sessions() {
-    let Some(dir) = child_dir() else { return };
+fn ended_sessions_give_their_address_space_back() {
+    alone!();
+    let dir = in_memory();
     let many = |from: u64, to: u64| {
         for n in from..to {
             let session = Session::builder("churn")
-                .dir(&dir)
+                .dir(dir.path())
                 .channel(plain("main").sub_buffers(2, 4096))
                 .start()
                 .expect("it starts");
@@ -377,37 +372,17 @@ fn child_ends_many_sessions() {
             session.remove();
         }
     };
-    // SAFETY: the child leaves by `_exit`. A panic in it does, too: the status tells.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            let done = std::panic::catch_unwind(|| {
-                many(0, 30);
-                let (before, heap_before) = (address_space(), heap());
-                many(30, 400);
-                let (after, heap) = (address_space(), heap().saturating_sub(heap_before));
-                let is_given_back =
-                    after.0.saturating_sub(before.0) <= 48 * MIB && after.1 <= before.1 + 40;
-                eprintln!("each session that ended keeps {} bytes of the heap", heap / 370);
-                // Only the addresses of the session's recorders stay.
-                (is_given_back && heap / 370 <= 1024, before, after)
-            });
-            let is_good = done.as_ref().is_ok_and(|done| done.0);
-            if !is_good {
-                eprintln!("{done:?}");
-            }
-            libc::_exit(if is_good { 7 } else { 8 });
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-        std::process::exit(libc::WEXITSTATUS(status));
-    }
-}
-
-#[test]
-fn ended_sessions_give_their_address_space_back() {
-    alone!();
-    let dir = in_memory();
-    let status = end_of("child_ends_many_sessions", dir.path(), &[]);
-    assert_eq!(status.code(), Some(7), "{status}");
+    let status = in_fork(|| {
+        many(0, 30);
+        let (before, heap_before) = (address_space(), heap());
+        many(30, 400);
+        let (after, heap) = (address_space(), heap().saturating_sub(heap_before));
+        let is_given_back =
+            after.0.saturating_sub(before.0) <= 48 * MIB && after.1 <= before.1 + 40;
+        eprintln!("each session that ended keeps {} bytes of the heap", heap / 370);
+        // Only the addresses of the session's recorders stay.
+        assert!(is_given_back && heap / 370 <= 1024, "{before:?} {after:?}");
+        0
+    });
+    assert_eq!(status, 0);
 }

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{child_dir, end_of, lost_by, numbers, only_session, plain, record};
+use crate::common::{
+    child_dir, details, end_of, lost_by, numbers, only_session, plain, record, stay_on_one_cpu,
+    with_main,
+};
 use lastwords::{Reservation, Session};
 use lastwords_abi::stream::LOST_LOCK;
 use lastwords_control::{self, State};
@@ -39,12 +42,8 @@ fn record_for(time: Duration, first: u64) -> u64 {
 fn child_in_two_namespaces() {
     let Some(dir) = child_dir() else { return };
     // Both processes use one CPU, so that they record in one stream, and one is often stopped while
-    // it has the lock. SAFETY: an empty set is valid; it lives until the call returns.
-    unsafe {
-        let mut one: libc::cpu_set_t = core::mem::zeroed();
-        libc::CPU_SET(0, &mut one);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
-    }
+    // it has the lock.
+    stay_on_one_cpu();
     let builder = Session::builder("two").dir(&dir).channel(plain("main").sub_buffers(64, 1 << 20));
     let _session =
         builder.reservation(Reservation::Locked).listen(false).start().expect("it starts");
@@ -112,8 +111,7 @@ fn child_ends_a_session_of_the_same_id() {
             libc::waitpid(first, core::ptr::null_mut(), 0);
             libc::_exit(0);
         }
-        let session =
-            Session::builder("same").dir(&dir).channel(plain("main")).listen(false).start();
+        let session = with_main("same", &dir).listen(false).start();
         let session = session.expect("it starts");
         record(0..10);
         assert_eq!(libc::unshare(libc::CLONE_NEWPID), 0);
@@ -138,10 +136,6 @@ fn a_child_of_the_same_id_in_its_namespace_does_not_end_the_session() {
     assert!(status.success(), "{status}");
     let folder = only_session(dir.path());
     assert_eq!(numbers(&folder), (0..20).collect::<Vec<_>>());
-    let details = lastwords_control::Handle::open(&folder)
-        .expect("it opens")
-        .summary()
-        .details
-        .expect("details");
+    let details = details(&folder);
     assert!(details.recording && details.state != State::Finished, "{details:?}");
 }

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common;
 use crate::common::{
-    StopAtEnd, child_dir, end_of, every, folder, kill_self, numbers, only_session, plain, record,
-    spawn, started, wait, wait_for, wait_for_session, with_main,
+    StopAtEnd, child_dir, end_of, every, folder, fork, kill_self, numbers, only_session, plain,
+    record, spawn, started, wait, wait_for, wait_for_session, with_main,
 };
 use lastwords::rules::RuleSpec;
 use lastwords::{Reservation, Scope, Session};
 use lastwords_control::Life;
 use lastwords_control::{self, Handle, State};
+use lastwords_testkit::random::setting;
 
 fn start(dir: &Path) -> Session {
     with_main("proc", dir).start().expect("it starts")
@@ -31,9 +32,7 @@ fn start_users(dir: &Path) -> Session {
 }
 
 fn details(dir: &Path) -> lastwords_control::Details {
-    let mut found = lastwords_control::list(Some(dir)).expect("the list");
-    assert_eq!(found.len(), 1);
-    found.remove(0).details.expect("details")
+    common::details(&only_session(dir))
 }
 
 #[test]
@@ -80,26 +79,16 @@ fn closed_removed_or_dropped_by_a_panic() {
     assert_eq!(details(dir.path()).state, State::LeftOver);
 }
 
-/// Forks; the child runs `child` and is killed.
-fn fork(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child runs `child`, which allocates and records. The C library's locks are
-    // consistent in it.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        child();
-        kill_self();
-    }
-    assert!(pid > 0);
-    pid
-}
-
 #[test]
 fn forked_children_record_in_the_same_session() {
     alone!(in dir);
     for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
         let session = started(with_main("fork", dir.path()).reservation(reservation));
         record(0..100);
-        let pid = fork(|| record(100..200));
+        let pid = fork(|| {
+            record(100..200);
+            kill_self()
+        });
         wait(pid);
         record(200..300);
         assert_eq!(numbers(&folder(&session)), every(0..300), "{reservation:?}");
@@ -144,7 +133,10 @@ fn child_leaves_a_session_to_its_children() {
             session.remove();
         }
     };
-    let pid = fork(|| child(&mut session));
+    let pid = fork(|| {
+        child(&mut session);
+        kill_self()
+    });
     if executed {
         let name = format!("/proc/{pid}/comm");
         wait_for("the other program", || {
@@ -240,8 +232,7 @@ fn child_joins_and_records_when_told() {
 #[test]
 fn killed_writers_do_not_stop_the_others() {
     alone!();
-    let kills =
-        std::env::var("LASTWORDS_KILLS").map_or(15, |kills| kills.parse().expect("a number"));
+    let kills = setting("LASTWORDS_KILLS", 15);
     for reservation in ["rseq", "lockless", "locked"] {
         let dir = tempfile::tempdir().expect("a folder");
         let variables = [("RESERVATION", reservation)];
@@ -419,12 +410,7 @@ fn sessions_come_and_go_under_fire() {
 #[test]
 fn a_process_in_another_pid_namespace() {
     alone!(in dir);
-    let records = common::test_of_this_module("child_records_until_killed");
-    let mut unshare = std::process::Command::new("unshare");
-    unshare.args(["--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]);
-    unshare.arg(records.get_program()).args(records.get_args());
-    let Ok(mut child) =
-        unshare.env(common::DIR, dir.path()).stdout(std::process::Stdio::null()).spawn()
+    let Ok(mut child) = common::in_namespace("child_records_until_killed", dir.path()).spawn()
     else {
         return;
     };

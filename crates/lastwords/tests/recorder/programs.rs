@@ -2,6 +2,7 @@
 //! subscriber record the same, and it is what a plain model says.
 #![cfg(feature = "tracing")]
 
+use crate::common::plain;
 use crate::support;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,8 +10,8 @@ use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 
-use lastwords::{ChannelConfig, Session};
-use lastwords_testkit::random::Random;
+use lastwords::Session;
+use lastwords_testkit::random::{Random, setting};
 use tracing::field::Empty;
 use tracing::{Dispatch, Instrument as _, Span, debug_span, info, info_span, warn, warn_span};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -382,8 +383,7 @@ impl Running {
 }
 
 fn session(dir: &Path, number: usize) -> Session {
-    let main =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 64 << 10);
+    let main = plain("main").sub_buffers(8, 64 << 10);
     let builder = Session::builder(format!("session-{number}")).dir(dir).channel(main).spans(1024);
     builder.listen(false).start().expect("a session")
 }
@@ -443,7 +443,7 @@ fn renamed(sessions: &[(Vec<String>, Vec<String>)]) -> Vec<String> {
 fn layer_and_subscriber_record_what_the_model_says() {
     alone!();
     use lastwords::layer::{layer, subscriber};
-    let first = std::env::var("LASTWORDS_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let first = setting("LASTWORDS_SEED", 1);
     for seed in first..first + 25 {
         let (program, model) = generate(seed);
         let on = model.enter_and_exit;
@@ -469,8 +469,7 @@ fn layer_and_subscriber_record_what_the_model_says() {
 #[test]
 fn spans_that_many_threads_drop_are_closed_once() {
     alone!(in dir);
-    let main =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 4 << 20);
+    let main = plain("main").sub_buffers(8, 4 << 20);
     let builder = Session::builder("many").dir(dir.path()).channel(main).spans(0).listen(false);
     let session = builder.start().expect("a session");
     let recorder = Dispatch::new(lastwords::layer::subscriber());

@@ -2,7 +2,7 @@
 //! handler inside a record, and after a fork.
 
 use crate::common;
-use crate::common::{plain, start, wait};
+use crate::common::{filter, fork, in_fork, plain, start, wait};
 use crate::support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -91,67 +91,18 @@ fn a_first_event_allocates_nothing() {
     assert_eq!(events.len(), 12, "each in two channels");
 }
 
-/// Installs a filter: from here on, any system call of this thread except write and exit kills the
-/// process. (Strict mode would forbid the time stamp counter, too.) Returns false if the kernel has
-/// no filters.
-fn forbid_system_calls() -> bool {
-    let line = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    let is = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let mut lines = [
-        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        line(is, 2, libc::SYS_write as u32),
-        line(is, 1, libc::SYS_exit as u32),
-        line(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_KILL_PROCESS),
-        line(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_mut_ptr() };
-    // SAFETY: the program is well-formed and outlives the call, which copies it.
-    unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
-    }
-}
-
 /// Runs `warm`, and then `run` with a filter under which a system call kills, both in a forked
 /// child.
 fn without_system_calls(warm: impl FnOnce(), run: impl FnOnce()) {
-    let mut pipe = [0; 2];
-    // SAFETY: the array has room for two descriptors.
-    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-    // SAFETY: the child only records, which is async-signal-safe, and makes system calls; it does
-    // not unwind.
-    let child = unsafe {
-        match libc::fork() {
-            0 => {
-                warm();
-                let strict = forbid_system_calls();
-                run();
-                let said: &[u8] = if strict { b"quiet" } else { b"alone" };
-                libc::write(pipe[1], said.as_ptr().cast(), said.len());
-                libc::syscall(libc::SYS_exit, 0);
-                libc::_exit(1);
-            }
-            child => child,
-        }
-    };
-    let mut said = [0u8; 5];
-    let mut end = libc::pollfd { fd: pipe[0], events: libc::POLLIN, revents: 0 };
-    // SAFETY: all arguments belong to this test and are large enough. The child belongs to this
-    // test, and its other threads end with it.
-    let ended = unsafe {
-        // The child has the other end alone: its death is seen.
-        libc::close(pipe[1]);
-        let ended = libc::poll(&raw mut end, 1, 120_000);
-        if end.revents & libc::POLLIN != 0 {
-            libc::read(pipe[0], said.as_mut_ptr().cast(), said.len());
-        }
-        libc::kill(child, libc::SIGKILL);
-        libc::waitpid(child, std::ptr::null_mut(), 0);
-        libc::close(pipe[0]);
-        ended
-    };
-    assert_eq!(ended, 1, "the child neither ended nor was killed in 120 s");
-    assert_ne!(said, [0; 5], "a system call was made while recording");
+    let status = in_fork(|| {
+        warm();
+        // SAFETY: the call involves no memory. It ends a child that hangs.
+        unsafe { libc::alarm(120) };
+        filter(&[libc::SYS_exit_group], libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
+        run();
+        0
+    });
+    assert_eq!(status, 0, "{} is of a system call while recording", -libc::SIGSYS);
 }
 
 #[test]
@@ -291,16 +242,10 @@ fn a_forked_child_has_ids_of_its_own() {
     let (_session, folder) = start(builder);
     let record = |n: u32| event!(forks, "number", n);
     record(1);
-    // SAFETY: the child records and leaves.
-    let child = unsafe {
-        match libc::fork() {
-            0 => {
-                record(2);
-                libc::_exit(0);
-            }
-            child => child,
-        }
-    };
+    let child = fork(|| {
+        record(2);
+        0
+    });
     wait(child);
     let mut events = common::events(&folder);
     events.sort_by_key(|(_, event)| event.clock);

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::mpsc;
 
-use crate::common::{folder, lost_by, numbers, plain};
+use crate::common::{folder, lost_by, numbers, with_main};
 use lastwords::{Session, event};
 use lastwords_abi::stream::{LOST_LOCK, LOST_NO_ENTRY};
 
@@ -43,7 +43,7 @@ impl Drop for Held {
 }
 
 fn begin(name: &str, dir: &Path) -> Session {
-    Session::builder(name).dir(dir).channel(plain("main")).start().expect("a session")
+    with_main(name, dir).start().expect("a session")
 }
 
 #[test]
@@ -78,8 +78,7 @@ fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() 
 #[test]
 fn events_without_a_description_are_counted() {
     alone!(in dir);
-    let small =
-        Session::builder("small").dir(dir.path()).channel(plain("main")).registry_size(4096);
+    let small = with_main("small", dir.path()).registry_size(4096);
     let session = small.start().expect("a session");
     macro_rules! many {
         ($($name:literal)*) => { $(event!(test, $name, number = 7u64, text = "some text for a longer description");)* };

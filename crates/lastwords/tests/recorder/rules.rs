@@ -2,15 +2,15 @@
 #![allow(missing_docs, reason = "a test")]
 
 use crate::common;
-use crate::common::started;
+use crate::common::{plain, started};
 use std::path::Path;
 
 use lastwords::__private::is_enabled;
 use lastwords::rules::RuleSpec;
-use lastwords::{ChannelConfig, Context, Level, Session, event, event_enabled};
+use lastwords::{Level, Session, event, event_enabled};
 
 fn begin(dir: &Path) -> Session {
-    let channel = |name| ChannelConfig::new(name).sub_buffers(2, 4096).contexts(Context::NONE);
+    let channel = |name| plain(name).sub_buffers(2, 4096);
     Session::builder("rules")
         .dir(dir)
         .channel(channel("zero"))

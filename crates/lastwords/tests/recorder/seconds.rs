@@ -1,17 +1,18 @@
 //! Tests rings for a number of seconds. Their size follows from a given rate, or from the rate of
 //! an earlier session.
 
+use crate::common::plain;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lastwords::{Builder, ChannelConfig, Context, Session, event};
+use lastwords::{Builder, Session, event};
 use lastwords_control::Handle;
 
 /// Size of an event of [`record`] with its header, in bytes.
 const EVENT: u64 = 4 + 64;
 
 fn builder(dir: &Path) -> Builder {
-    let main = ChannelConfig::new("main").sub_buffers(4, 16 << 10).contexts(Context::NONE);
+    let main = plain("main").sub_buffers(4, 16 << 10);
     Session::builder("seconds").dir(dir).channel(main).listen(false)
 }
 

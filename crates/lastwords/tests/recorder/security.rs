@@ -221,7 +221,7 @@ fn a_full_file_system_is_an_error_at_the_start() {
     let huge = big.backend(Memory::Huge).start().expect_err("no room").to_string();
     assert!(huge.contains("make room"), "{huge}");
     // A session that fitted once fits again: the failed starts freed their memory.
-    let fits = || Session::builder("fits").dir(dir).channel(plain("main").sub_buffers(4, 64 << 10));
+    let fits = || with_main("fits", dir);
     let session = fits().start().expect("it fits");
     record(0..100_000);
     let mut filler = vec![0u8; 1 << 20];

@@ -2,18 +2,17 @@
 
 use std::path::Path;
 
+use crate::common::{mappings, plain};
 use crate::support::lines;
-use lastwords::{ChannelConfig, Memory, Retention, Session, event};
+use lastwords::{Memory, Retention, Session, event};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("a list of descriptors").count()
 }
 
 fn start(name: &str, dir: &Path, memory: Memory) -> Session {
-    let main =
-        ChannelConfig::new("main").sub_buffers(2, 16 << 10).contexts(lastwords::Context::NONE);
-    let other =
-        ChannelConfig::new("other").sub_buffers(2, 16 << 10).contexts(lastwords::Context::NONE);
+    let main = plain("main").sub_buffers(2, 16 << 10);
+    let other = plain("other").sub_buffers(2, 16 << 10);
     let builder = Session::builder(name).dir(dir).channel(main).channel(other).backend(memory);
     builder.events("s:*").retention(Retention::ALL).start().expect("a session")
 }
@@ -90,10 +89,6 @@ fn what_ends_gives_its_descriptors_back() {
         }
         assert_eq!(descriptors(), before, "{memory:?}");
     }
-}
-
-fn mappings() -> usize {
-    std::fs::read_to_string("/proc/self/maps").expect("a list of mappings").lines().count()
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{
     StopAtEnd, areas, child_dir, every, folder, numbers, only_session, plain, record,
-    snapshot_numbers, spawn, start, started, wait_for, wait_for_session, with_main,
+    snapshot_numbers, spawn, start, started, stay_on, wait_for, wait_for_session, with_main,
 };
 use lastwords::snapshot::Rings;
-use lastwords::{ChannelConfig, Error, Memory, Reservation, Session};
+use lastwords::{Error, Memory, Reservation, Session};
 use lastwords_control::{self, Handle};
 
 const ALL: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
@@ -16,12 +16,7 @@ const ALL: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reserva
 /// Records in a thread that stays on a CPU.
 fn record_on(cpu: u32, numbers: std::ops::Range<u64>) {
     let body = move || {
-        // SAFETY: all-zero is a set of no CPUs; the set outlives the call.
-        unsafe {
-            let mut one: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu as usize, &mut one);
-            assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
-        }
+        stay_on(cpu as usize);
         record(numbers);
     };
     std::thread::spawn(body).join().expect("it records");
@@ -29,12 +24,9 @@ fn record_on(cpu: u32, numbers: std::ops::Range<u64>) {
 
 /// Returns the CPUs on which this process may run.
 fn cpus() -> Vec<u32> {
-    // SAFETY: the reasons of `record_on` apply.
-    unsafe {
-        let mut all: libc::cpu_set_t = std::mem::zeroed();
-        assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);
-        (0..libc::CPU_SETSIZE as u32).filter(|cpu| libc::CPU_ISSET(*cpu as usize, &all)).collect()
-    }
+    let all = rustix::thread::sched_getaffinity(None).expect("the CPUs");
+    let is_set = |cpu: &u32| all.is_set(*cpu as usize);
+    (0..rustix::thread::CpuSet::MAX_CPU as u32).filter(is_set).collect()
 }
 
 #[test]
@@ -355,8 +347,7 @@ impl Drop for LetGo {
 #[test]
 fn a_spare_in_which_a_thread_records_is_not_freed() {
     alone!(in dir);
-    let channel =
-        ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 1 << 20);
+    let channel = plain("main").sub_buffers(4, 1 << 20);
     let session = Session::builder("held")
         .dir(dir.path())
         .channel(channel)

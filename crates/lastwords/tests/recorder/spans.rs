@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common;
-use crate::common::{child_dir, plain, start, wait};
+use crate::common::{in_fork, plain, start};
 use crate::layer::recorders;
 use crate::support::end_of_thread::at_the_very_end_of_a_thread;
 use crate::support::{
-    abandoned_spans, child, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads,
+    abandoned_spans, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads,
     open_spans_by_time, skipped_values, with_ids_renamed,
 };
 use lastwords::Session;
@@ -165,14 +165,12 @@ fn a_text_that_is_cut_says_so() {
 fn what_the_dead_left_is_taken_over() {
     alone!();
     with_each(|folder| {
-        // SAFETY: the child opens spans and leaves without unwinding.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let kept: Vec<_> = (0..1000).map(|n| info_span!("left", n).entered()).collect();
-            // SAFETY: the call only ends the child.
-            unsafe { libc::_exit(i32::from(kept.len() != 1000)) };
-        }
-        wait(child);
+        let ended = in_fork(|| {
+            (0..1000)
+                .for_each(|n| _ = std::mem::ManuallyDrop::new(info_span!("left", n).entered()));
+            0
+        });
+        assert_eq!(ended, 0);
         let left = open_spans(folder);
         assert!(
             left.len() >= 32
@@ -418,15 +416,13 @@ fn spans_of_the_last_destructors_are_apart() {
         drop(outer);
         drop(info_span!("last"));
     }
-    if let Some(dir) = child_dir() {
+    let ended = ended!(dir, {
         let (_session, _) = begin(&dir);
         tracing::subscriber::set_global_default(lastwords::layer::subscriber())
             .expect("there is none");
-        return at_the_very_end_of_a_thread(|| drop(info_span!("early")), late);
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    let (status, folder) = child("spans_of_the_last_destructors_are_apart", dir.path());
-    assert!(status.success());
+        at_the_very_end_of_a_thread(|| drop(info_span!("early")), late)
+    });
+    assert!(ended.status.success());
     let expected = [
         "span:new recorder::spans::early span_id=#1 parent_id=#0",
         "span:close recorder::spans::early span_id=#1",
@@ -439,8 +435,8 @@ fn spans_of_the_last_destructors_are_apart() {
         "span:new recorder::spans::last span_id=#4 parent_id=#0",
         "span:close recorder::spans::last span_id=#4",
     ];
-    assert_eq!(events(&folder), expected);
-    assert!(open_spans(&folder).is_empty());
+    assert_eq!(events(&ended.folder), expected);
+    assert!(open_spans(&ended.folder).is_empty());
 }
 
 /// A span is opened between the events before and after it, whether its opening is recorded or not.

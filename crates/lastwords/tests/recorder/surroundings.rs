@@ -74,11 +74,11 @@ fn a_program_that_closes_all_descriptors_keeps_its_files() {
 }
 
 #[test]
-fn child_has_a_limit_on_file_sizes() {
-    let Some(dir) = child_dir() else { return };
-    let physical = dir.join("physical");
+fn a_limit_on_file_sizes_is_an_error_at_the_start() {
+    alone!(in dir);
+    let physical = dir.path().join("physical");
     std::fs::write(&physical, vec![0u8; 8 << 20]).expect("a file");
-    let base = dir.join("base");
+    let base = dir.path().join("base");
     limit(libc::RLIMIT_FSIZE, 8192, libc::RLIM_INFINITY);
     let start = |memory| {
         let channel = plain("main").sub_buffers(2, 4096);
@@ -88,7 +88,7 @@ fn child_has_a_limit_on_file_sizes() {
         Memory::Shm,
         Memory::Memfd,
         Memory::Huge,
-        Memory::Dax { path: dir.join("dax"), reuse: true },
+        Memory::Dax { path: dir.path().join("dax"), reuse: true },
     ] {
         let error = start(memory.clone()).expect_err("larger than the limit").to_string();
         assert!(error.contains("ulimit -f"), "{error}");
@@ -101,12 +101,6 @@ fn child_has_a_limit_on_file_sizes() {
     start(Memory::Heap).expect("no file is as large");
     start(Memory::Physical { path: physical, offset: 0, len: 8 << 20, reuse: true })
         .expect("the file is there");
-}
-
-#[test]
-fn a_limit_on_file_sizes_is_an_error_at_the_start() {
-    alone!(in dir);
-    succeeds("child_has_a_limit_on_file_sizes", dir.path(), &[]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use lastwords::{Builder, ChannelConfig, Session, Triggered};
 use lastwords_testkit::naive;
 use lastwords_testkit::ring::Event;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 /// Name of the variable with the folder in which a child records.
 pub(crate) const DIR: &str = "LASTWORDS_TEST_DIR";
@@ -286,6 +287,26 @@ pub(crate) fn limit(which: libc::__rlimit_resource_t, soft: u64, hard: u64) {
     check(unsafe { libc::setrlimit(which, &raw const limit) });
 }
 
+/// Forks. The child leaves by `_exit`, with what `child` returns, or 101 if it panics.
+pub(crate) fn fork(child: impl FnOnce() -> i32) -> libc::pid_t {
+    // SAFETY: the child may allocate and record: the C library's locks are consistent in it.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let child = std::panic::AssertUnwindSafe(child);
+        let status = std::panic::catch_unwind(child).unwrap_or(101);
+        // SAFETY: the call ends the child.
+        unsafe { libc::_exit(status) };
+    }
+    pid
+}
+
+/// Runs `child` in a forked child. Returns its exit status, or minus the signal that ended it.
+pub(crate) fn in_fork(child: impl FnOnce() -> i32) -> i32 {
+    let status = wait(fork(child));
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
+}
+
 /// Waits for a child or a thread of this process that is traced. Returns its status.
 pub(crate) fn wait(pid: libc::pid_t) -> libc::c_int {
     let mut status = 0;
@@ -345,14 +366,31 @@ fn c_string(text: &Path) -> std::ffi::CString {
     std::ffi::CString::new(text.as_os_str().as_encoded_bytes()).expect("no NUL")
 }
 
+/// Runs this thread on a CPU.
+pub(crate) fn stay_on(cpu: usize) {
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).expect("a CPU of this process");
+}
+
 /// Runs this thread on one CPU.
 pub(crate) fn stay_on_one_cpu() {
-    // SAFETY: the set is a local variable.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
-        check(libc::sched_setaffinity(0, size_of_val(&set), &raw const set));
-    }
+    stay_on(sched_getcpu());
+}
+
+/// Returns the number of mappings of this process.
+pub(crate) fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").expect("mappings").lines().count()
+}
+
+/// Returns the command that runs a test of the calling module in a pid namespace of its own, where
+/// it records in `dir`.
+pub(crate) fn in_namespace(name: &str, dir: &Path) -> Command {
+    let run = test_of_this_module(name);
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]);
+    unshare.arg(run.get_program()).args(run.get_args()).env(DIR, dir).stdout(Stdio::null());
+    unshare
 }
 
 /// Mounts a tmpfs at `path` with these options.

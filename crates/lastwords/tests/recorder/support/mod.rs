@@ -222,6 +222,22 @@ pub(crate) fn child(name: &str, dir: &Path) -> (ExitStatus, PathBuf) {
     (out.status, found[0].folder.clone())
 }
 
+/// A child that has ended, and the folder of its session.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) folder: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Ended {
+    /// Runs the test, whose path ends with a function's name, as a child.
+    pub(crate) fn of(path: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (status, folder) = child(path.rsplit("::").nth(1).expect("the test"), dir.path());
+        Self { status, folder, _dir: dir }
+    }
+}
+
 /// Returns the number of values that were cut, from the registry's control words.
 pub(crate) fn cut_values(folder: &Path) -> u64 {
     control_word(folder, 32)
