@@ -6,16 +6,14 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::common;
-use crate::common::{Shape, channel_on, parts, payload, read, read_all, sequence};
+use crate::common::{RESERVATIONS, Shape, channel_on, of_id, parts, payload, read, read_all};
 use lastwords_abi::session::{
     MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
 use lastwords_abi::stream::RECLAIMED;
 use lastwords_ring::SessionParts;
-use lastwords_ring::swap::Swap;
-use lastwords_ring::{Channel, Lost, Stream};
+use lastwords_ring::{Channel, Lost};
 
-const RESERVATIONS: [u32; 3] = [RESERVATION_LOCKLESS, RESERVATION_LOCKED, RESERVATION_RSEQ];
 const THREADS: u32 = 4;
 const EVENTS: u32 = 4000;
 const ROUNDS: usize = 20;
@@ -51,10 +49,6 @@ fn record_all(channel: &'static Channel) -> u64 {
     together((0..THREADS).map(body).collect()).iter().sum()
 }
 
-fn counted(channel: &Channel) -> u64 {
-    channel.streams().iter().map(Stream::lost).sum()
-}
-
 /// Returns the clock from which all streams still have their events: a thread that came to another
 /// CPU left older ones behind.
 fn kept_since(channel: &Channel) -> u64 {
@@ -69,11 +63,7 @@ fn check_newest(channel: &Channel, lost: u64) {
     let events: Vec<_> = read_all(channel, 0).into_iter().filter(|e| e.clock >= since).collect();
     let mut gaps = 0;
     for thread in 0..THREADS {
-        let of: Vec<u32> = events
-            .iter()
-            .filter(|e| u32::from(e.id) == thread)
-            .map(|e| sequence(e) & 0xff_ffff)
-            .collect();
+        let of = of_id(&events, thread as u16);
         assert!(of.is_sorted_by(|a, b| a < b), "thread {thread} out of order");
         if let (Some(first), Some(last)) = (of.first(), of.last()) {
             gaps += u64::from(last - first + 1) - of.len() as u64;
@@ -93,7 +83,7 @@ fn recorders_come_round_to_each_other() {
                 ..Shape::default()
             });
             let lost = record_all(channel);
-            assert_eq!(lost, counted(channel), "reservation {reservation}");
+            assert_eq!(lost, common::lost(channel), "reservation {reservation}");
             let reclaimed: u64 =
                 channel.streams().iter().map(|s| s.control().lost[RECLAIMED].load(SeqCst)).sum();
             assert_eq!(reclaimed, 0, "nobody died");
@@ -125,15 +115,12 @@ fn recorders_that_all_fit_lose_nothing() {
 
 /// Takes snapshots and counts the events in them.
 fn snapshots(parts: SessionParts, channel: &'static Channel) -> u32 {
-    let streams: Vec<&Stream> = channel.streams().iter().collect();
     let mut taken = 0;
     for round in 0..ROUNDS {
         std::thread::yield_now();
-        let swap =
-            Swap { parts, streams: &streams, are_all: true, is_alone: true, persists: false };
         // SAFETY: all halves have memory, and only this thread swaps.
-        let rest = unsafe { swap.run() };
-        assert_eq!(rest.map(|r| r.in_flight), Ok(0));
+        let rest = unsafe { common::swap(parts, channel, true) };
+        assert_eq!(rest.in_flight, 0);
         taken += read_all(channel, round % 2).len() as u32;
     }
     taken
@@ -220,7 +207,7 @@ fn discard_mode_beside_a_consumer() {
         let left: usize =
             std::iter::repeat_with(|| common::consume(stream, 0)).take_while(|&n| n > 0).sum();
         let open = common::read_open(stream, 0).len();
-        assert_eq!(counts[1] as u64, counted(channel), "reservation {reservation}");
+        assert_eq!(counts[1] as u64, common::lost(channel), "reservation {reservation}");
         assert_eq!(
             counts[0] + left + open,
             EVENTS as usize - counts[1],

@@ -4,10 +4,8 @@
 //! call. `LASTWORDS_SEED` repeats a run.
 
 use crate::common;
-use crate::common::{Shape, bind_to_this_cpu, channel};
-use lastwords_abi::session::{
-    CHANNEL_PAYLOAD_SIZE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
-};
+use crate::common::{RESERVATIONS, Shape, bind_to_this_cpu, channel, u64_at, words};
+use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, RESERVATION_LOCKLESS};
 use lastwords_ring::clock::counter;
 use lastwords_ring::{Channel, Lost, Padded, Stream, Tail};
 use lastwords_testkit::random::{Random, seed};
@@ -127,14 +125,6 @@ impl Event {
         };
         channel.record_words(self.id, words::<W>(head), self.head, Some(tail))
     }
-}
-
-fn words<const W: usize>(bytes: &[u8]) -> [u64; W] {
-    let mut padded = bytes.to_vec();
-    padded.resize(8 * W, 0);
-    std::array::from_fn(|n| {
-        u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes"))
-    })
 }
 
 /// The expected contents of a stream's half.
@@ -282,10 +272,6 @@ impl Model {
     }
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
-}
-
 fn sub_buffer(stream: &Stream, number: u64) -> Vec<u8> {
     // SAFETY: only this thread records in the stream.
     unsafe { common::copy_sub_buffer(stream, 0, number) }
@@ -373,7 +359,7 @@ fn the_fast_path_stores_every_byte() {
 #[test]
 fn the_general_path_leaves_the_same_bytes() {
     let seed = seed();
-    for reservation in [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED] {
+    for reservation in RESERVATIONS {
         for (paged, flags) in [(false, 0), (true, 0), (false, CHANNEL_PAYLOAD_SIZE)] {
             let sub_buffer_size = if paged { 8192 } else { 1024 };
             let shape = Shape { reservation, paged, flags, sub_buffer_size, ..Shape::default() };

@@ -6,28 +6,16 @@ use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::{
-    Shape, bind_to_this_cpu, channel, channel_on, copy, parts, payload, read, read_all, sequence,
-    u64_at,
+    RESERVATIONS, Shape, bind_to, bind_to_this_cpu, channel, channel_on, copy, lost, of_id, parts,
+    payload, read, read_all, sequence, u64_at, words,
 };
 use lastwords_abi::header;
 use lastwords_abi::packet::TRAILER_LEN;
 use lastwords_abi::session::{
     CHANNEL_FULL_HEADERS, CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED,
-    RESERVATION_LOCKLESS, RESERVATION_RSEQ,
+    RESERVATION_LOCKLESS,
 };
 use lastwords_ring::{ClockKind, Lost, ShortText, Stream, Tail, rseq_available};
-
-const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
-
-fn words<const W: usize>(bytes: &[u8]) -> [u64; W] {
-    let mut words = [0u64; W];
-    for (i, chunk) in bytes.chunks(8).enumerate() {
-        let mut w = [0u8; 8];
-        w[..chunk.len()].copy_from_slice(chunk);
-        words[i] = u64::from_ne_bytes(w);
-    }
-    words
-}
 
 #[test]
 fn what_fits_is_all_there_in_order() {
@@ -71,15 +59,12 @@ fn the_newest_survive_many_laps_by_the_fast_path() {
 /// Moves this thread to a CPU that it may run on, each call to the next.
 fn next_cpu(turn: usize) {
     // SAFETY: the calls only use a local set.
-    unsafe {
+    let cpus: Vec<usize> = unsafe {
         let mut may: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(libc::sched_getaffinity(libc::getpid(), size_of_val(&may), &raw mut may), 0);
-        let cpus: Vec<usize> =
-            (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &may)).collect();
-        let mut one: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpus[turn % cpus.len()], &mut one);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
-    }
+        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &may)).collect()
+    };
+    bind_to(cpus[turn % cpus.len()]);
 }
 
 /// The fast path remembers in which channel and on which CPU a thread recorded last.
@@ -215,7 +200,7 @@ fn payload_sizes_and_events_over_pages() {
         }
         assert_eq!(read_all(channel, 0).len(), 12);
         assert_eq!(channel.record_parts(3, &[&payload(1, 65536)]), Err(Lost::TooBig));
-        assert_eq!(channel.streams().iter().map(lastwords_ring::Stream::lost).sum::<u64>(), 1);
+        assert_eq!(lost(channel), 1);
     }
 }
 
@@ -254,8 +239,7 @@ fn discard_mode_keeps_the_oldest_and_counts_the_rest() {
         let kept = results.iter().filter(|r| r.is_ok()).count();
         assert_eq!(events.len(), kept, "reservation {reservation}");
         assert!(results.iter().all(|r| matches!(r, Ok(()) | Err(Lost::Full))));
-        let lost: u64 = channel.streams().iter().map(lastwords_ring::Stream::lost).sum();
-        assert_eq!(lost as usize, 5000 - kept, "reservation {reservation}");
+        assert_eq!(lost(channel) as usize, 5000 - kept, "reservation {reservation}");
     }
 }
 
@@ -365,12 +349,11 @@ fn threads_on_all_cpus_lose_nothing() {
             }
         });
         let events = read_all(channel, 0);
-        for thread in 0..4 {
-            let of: Vec<u32> =
-                events.iter().filter(|e| e.id == thread).map(|e| sequence(e) & 0xff_ffff).collect();
+        for thread in 0..4u16 {
+            let first = u32::from(thread) << 24;
             assert_eq!(
-                of,
-                (0..10_000).collect::<Vec<_>>(),
+                of_id(&events, thread),
+                (first..first + 10_000).collect::<Vec<_>>(),
                 "reservation {reservation}, thread {thread}"
             );
         }

@@ -7,29 +7,18 @@
 use std::collections::BTreeSet;
 
 use crate::common::{
-    Event, Shape, bind_to_this_cpu, channel, channel_on, parts, payload, read, read_all, sequence,
+    RESERVATIONS, Shape, bind_to_this_cpu, channel, channel_on, lost, of_id, parts, payload, read,
+    read_all, sequence, swap, words,
 };
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS,
-    RESERVATION_RSEQ,
 };
-use lastwords_ring::swap::Swap;
-use lastwords_ring::{Channel, ClockKind, Lost, Padded, Stream, Tail};
+use lastwords_ring::{Channel, ClockKind, Lost, Padded, Tail};
 use lastwords_testkit::random::Random;
 
 /// Miri is some thousand times slower.
 const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
 const EVENTS: u32 = if cfg!(miri) { 24 } else { 300 };
-const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
-
-/// Returns the words of a payload of at most 32 bytes.
-fn words(bytes: &[u8]) -> [u64; 4] {
-    let mut padded = [0; 32];
-    padded[..bytes.len()].copy_from_slice(bytes);
-    std::array::from_fn(|n| {
-        u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes"))
-    })
-}
 
 /// Records event `n`, of a generated size, in one of the ways.
 fn record(channel: &'static Channel, random: &mut Random, n: u32) -> Result<(), Lost> {
@@ -56,10 +45,6 @@ fn record(channel: &'static Channel, random: &mut Random, n: u32) -> Result<(), 
             channel.record_parts(id, &[first, second])
         }
     }
-}
-
-fn lost(channel: &Channel) -> u64 {
-    channel.streams().iter().map(Stream::lost).sum()
 }
 
 #[test]
@@ -138,18 +123,13 @@ fn two_threads_and_a_swap() {
                     }
                 });
             }
-            let streams: Vec<&Stream> = channel.streams().iter().collect();
-            let swap =
-                Swap { parts, streams: &streams, are_all: true, is_alone: false, persists: false };
             // SAFETY: both halves have memory, and only this thread swaps.
-            unsafe { swap.run() }.expect("locks are free");
+            unsafe { swap(parts, channel, false) };
         });
+        let events = [0, 1].map(|half| read(&channel.streams()[0], half)).concat();
         for thread in 0..2u16 {
-            let of_thread = |event: &Event| (event.id == thread).then(|| sequence(event));
-            let halves = [0, 1].map(|half| read(&channel.streams()[0], half));
-            let found: Vec<u32> = halves.iter().flatten().filter_map(of_thread).collect();
             assert_eq!(
-                found,
+                of_id(&events, thread),
                 (0..EVENTS).collect::<Vec<_>>(),
                 "thread {thread}, reservation {reservation}"
             );

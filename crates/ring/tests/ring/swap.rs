@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
-use crate::common::{Shape, channel_in, parts, payload, read_all, sequence};
+use crate::common::{Shape, channel_in, of_id, parts, payload, read_all, swap};
 use lastwords_abi::session::{RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
 use lastwords_ring::Stream;
 use lastwords_ring::swap::{Rest, Swap};
@@ -24,7 +24,6 @@ fn run(reservation: u32, is_alone: bool, paged: bool) {
     let shape =
         Shape { reservation, paged, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
     let channel = channel_in(parts, &shape);
-    let streams: Vec<&Stream> = channel.streams().iter().collect();
     let stop = AtomicBool::new(false);
     let done = [const { AtomicU32::new(0) }; 3];
     std::thread::scope(|scope| {
@@ -51,15 +50,13 @@ fn run(reservation: u32, is_alone: bool, paged: bool) {
         for _ in 0..ROUNDS {
             std::thread::sleep(std::time::Duration::from_millis(2));
             let before = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
-            let swap = Swap { parts, streams: &streams, are_all: true, is_alone, persists: false };
             // SAFETY: all halves have memory, and only this thread swaps.
-            let rest = unsafe { swap.run() }.expect("locks are free");
+            let rest = unsafe { swap(parts, channel, is_alone) };
             assert_eq!(rest, Rest::default());
             let after = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
             let events = read_all(channel, old_half);
             for t in 0..3 {
-                let got: Vec<u32> =
-                    events.iter().filter(|e| usize::from(e.id) == t).map(sequence).collect();
+                let got = of_id(&events, t as u16);
                 let end = next[t] + got.len() as u32;
                 assert_eq!(
                     got,

@@ -7,9 +7,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use lastwords_abi::session as abi;
 use lastwords_abi::stream::{ANY_CPU, SKIPPED, StreamInfo};
 use lastwords_ring::SessionParts;
+use lastwords_ring::swap::{Rest, Swap};
 use lastwords_ring::{Channel, ClockKind, Stream, StreamSpec, init_stream};
 
 pub(crate) const THREADS: usize = 16;
+pub(crate) const RESERVATIONS: [u32; 3] =
+    [abi::RESERVATION_RSEQ, abi::RESERVATION_LOCKLESS, abi::RESERVATION_LOCKED];
 
 /// Returns memory that is zeroed, page-aligned, and never freed.
 pub(crate) fn pages(len: usize) -> *mut u8 {
@@ -131,13 +134,41 @@ pub(crate) fn channel(shape: &Shape) -> &'static Channel {
 /// Binds this thread to the CPU on which it runs, and returns that.
 pub(crate) fn bind_to_this_cpu() -> usize {
     let cpu = lastwords_ring::current_cpu() as usize;
+    bind_to(cpu);
+    cpu
+}
+
+/// Binds this thread to a CPU.
+pub(crate) fn bind_to(cpu: usize) {
     // SAFETY: the calls only use a local set.
     unsafe {
         let mut one: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut one);
         assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
     }
-    cpu
+}
+
+/// Returns bytes as words, with zeros behind them.
+pub(crate) fn words<const W: usize>(bytes: &[u8]) -> [u64; W] {
+    let mut padded = bytes.to_vec();
+    padded.resize(8 * W, 0);
+    std::array::from_fn(|n| u64_at(&padded, 8 * n))
+}
+
+/// Takes a snapshot of all streams.
+///
+/// # Safety
+/// Both halves of each stream have memory, and only this thread swaps.
+pub(crate) unsafe fn swap(parts: SessionParts, channel: &Channel, is_alone: bool) -> Rest {
+    let streams: Vec<&Stream> = channel.streams().iter().collect();
+    let swap = Swap { parts, streams: &streams, are_all: true, is_alone, persists: false };
+    // SAFETY: the caller guarantees the conditions.
+    unsafe { swap.run() }.expect("locks are free")
+}
+
+/// Returns the events that the streams count as lost.
+pub(crate) fn lost(channel: &Channel) -> u64 {
+    channel.streams().iter().map(Stream::lost).sum()
 }
 
 /// Copies `len` bytes of a half, from offset `first` on. Both are multiples of the page size if the
@@ -281,6 +312,11 @@ pub(crate) fn payload(sequence: u32, len: usize) -> Vec<u8> {
 
 pub(crate) fn sequence(event: &Event) -> u32 {
     u32::from_ne_bytes(event.payload[4..8].try_into().expect("4 bytes"))
+}
+
+/// Returns the sequences of the events of an id.
+pub(crate) fn of_id(events: &[Event], id: u16) -> Vec<u32> {
+    events.iter().filter(|event| event.id == id).map(sequence).collect()
 }
 
 /// Reads the events of all streams in order of clock. Checks that the clock of each stream rises
