@@ -51,9 +51,8 @@ fn why(told: Told) -> String {
 /// is taken all the same.
 #[test]
 fn held_connections_keep_no_stream_out() {
-    let folder = tempfile::tempdir().unwrap();
-    let running =
-        Running::new(&folder.path().join("in"), Limits { senders: 4, per_peer: 4, ..LIMITS });
+    let (_folder, _, running) =
+        Running::in_new_folder(Limits { senders: 4, per_peer: 4, ..LIMITS });
     let held: Vec<TcpStream> = (0..20)
         .map(|_| {
             let mut socket = running.connect();
@@ -77,14 +76,12 @@ fn held_connections_keep_no_stream_out() {
     };
     saved.has(r#"{"bytes":0}"#);
     drop(held);
-    drop(running.stop());
 }
 
 #[test]
 fn a_sender_that_does_not_say_who_it_is_or_what_it_sends_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
     let head = Duration::from_millis(500);
-    let running = Running::new(&folder.path().join("in"), Limits { head, ..LIMITS });
+    let (_folder, target, running) = Running::in_new_folder(Limits { head, ..LIMITS });
     let mut silent = running.connect();
     answers(&mut silent).has("--head-timeout");
     why(running.over()).has("--head-timeout");
@@ -110,14 +107,12 @@ fn a_sender_that_does_not_say_who_it_is_or_what_it_sends_is_refused() {
     alive.write_all(&end()).unwrap();
     answers(&mut alive).has(r#"{"bytes":0}"#);
     drop(running.stop());
-    assert!(files(&folder.path().join("in")).iter().all(|name| !name.ends_with(".stream")));
+    assert!(files(&target).iter().all(|name| !name.ends_with(".stream")));
 }
 
 #[test]
 fn a_peer_has_so_many_files_and_bytes() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("in");
-    let running = Running::new(&target, Limits { peer_files: 10, ..LIMITS });
+    let (_folder, target, running) = Running::in_new_folder(Limits { peer_files: 10, ..LIMITS });
     let heads: Vec<u8> = (0..1000).flat_map(|ring| frame(9, ring, &head(128))).collect();
     let said = running.send(&[described(), heads, end()].concat());
     String::from_utf8_lossy(&said).has("--max-peer-files");
@@ -147,13 +142,11 @@ fn stored(folder: &Path) -> u64 {
 
 #[test]
 fn a_packet_after_a_shorter_one_ends_the_stream() {
-    let folder = tempfile::tempdir().unwrap();
-    let running = Running::new(&folder.path().join("in"), LIMITS);
+    let (_folder, _, running) = Running::in_new_folder(LIMITS);
     let packets: Vec<u8> = (0..100).flat_map(|number| packet(0, number, &[7])).collect();
     let said = running.send(&[described(), frame(9, 0, &head(128)), packets, end()].concat());
     String::from_utf8_lossy(&said).has("after one that is shorter");
     why(running.over()).has("after one that is shorter");
-    drop(running.stop());
 }
 
 #[test]
@@ -184,9 +177,7 @@ fn an_address_that_other_machines_reach_is_refused() {
 /// begin, and nothing half made of one that cannot be saved.
 #[test]
 fn a_failed_write_leaves_nothing_half_made() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("in");
-    let running = Running::new(&target, LIMITS);
+    let (_folder, target, running) = Running::in_new_folder(LIMITS);
     let mut socket = running.connect();
     socket
         .write_all(&[described(), frame(9, 0, &head(4096)), packet(0, 0, &[7; 4096])].concat())

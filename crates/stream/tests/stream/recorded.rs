@@ -39,9 +39,9 @@ fn numbers(folder: &std::path::Path) -> Vec<u64> {
 
 /// A receiver, and a folder for sessions that are sent to it.
 struct Place {
+    running: Running,
     _folder: tempfile::TempDir,
     sessions: PathBuf,
-    running: Running,
 }
 
 impl Place {

@@ -9,7 +9,7 @@ use lastwords_ftrace::page;
 use lastwords_open::Bundle;
 use lastwords_stream::spool::Finished;
 use lastwords_stream::{Address, Limits, Receiver, Told};
-use lastwords_testkit::random::Random;
+use lastwords_testkit::random::{Random, setting};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -117,13 +117,8 @@ fn numbers(path: &Path) -> BTreeMap<u32, Vec<u32>> {
 }
 
 fn missing(path: &Path) -> Vec<String> {
-    dat::open(path, &Arc::new(Budget::default()))
-        .unwrap()
-        .evidence
-        .gaps
-        .into_iter()
-        .map(|gap| gap.place)
-        .collect()
+    let tracing = dat::open(path, &Arc::new(Budget::default())).unwrap();
+    tracing.evidence.gaps.into_iter().map(|gap| gap.place).collect()
 }
 
 fn saved(told: Told) -> Finished {
@@ -173,16 +168,13 @@ fn streams_of_three_hosts_at_once_become_a_file_each() {
         assert_eq!(std::fs::metadata(&finished.path).unwrap().mode() & 0o777, 0o600);
     }
     assert_eq!(files(folder.path()).len(), 3, "no spool is left");
-    drop(running.stop());
 }
 
 /// Wherever a stream is cut, the events of all whole sub-buffers before the cut are kept, and the
 /// file says that the stream ended early.
 #[test]
 fn a_stream_that_is_cut_is_kept_up_to_the_cut() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("in");
-    let running = Running::new(&target, LIMITS);
+    let (_folder, target, running) = Running::in_new_folder(LIMITS);
     let frames = frames("far", 3);
     let whole = frames.concat();
     let (mut cuts, mut at) = (vec![0, 7], 0);
@@ -229,23 +221,15 @@ fn a_stream_that_is_cut_is_kept_up_to_the_cut() {
         }
         assert!(files(&target).iter().all(|name| name.ends_with(".dat")), "{:?}", files(&target));
     }
-    drop(running.stop());
 }
 
 /// Random damage ends the stream with a reason, and costs neither the receiver nor other streams.
 #[test]
 fn mutants_cost_themselves_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("in");
-    let running = Running::new(&target, LIMITS);
+    let (_folder, target, running) = Running::in_new_folder(LIMITS);
     let frames = frames("far", 2);
     let whole = frames.concat();
-    let seed =
-        std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
-    let count = std::env::var("LASTWORDS_MUTANTS")
-        .ok()
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(300u64);
+    let (seed, count) = (setting("LASTWORDS_SEED", 1), setting("LASTWORDS_MUTANTS", 300));
     for seed in seed..seed + count {
         let mut random = Random(seed);
         let mut random = |below| random.index(below);
@@ -294,13 +278,11 @@ fn mutants_cost_themselves_alone() {
             break;
         }
     }
-    drop(again.stop());
 }
 
 #[test]
 fn what_no_stream_has_is_refused_with_the_reason() {
-    let folder = tempfile::tempdir().unwrap();
-    let running = Running::new(&folder.path().join("in"), LIMITS);
+    let (_folder, _, running) = Running::in_new_folder(LIMITS);
     let whole = frames("far", 1);
     let begin = whole[..3].concat();
     let with = |frame: Vec<u8>| [begin.clone(), frame].concat();
@@ -368,7 +350,6 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         };
         assert!(told.contains(why) && said.contains(&told), "{why}: told {told:?}, said {said:?}");
     }
-    drop(running.stop());
 }
 
 #[test]
@@ -411,7 +392,6 @@ fn limits_end_a_stream_and_keep_what_came() {
     let idle = running.connect();
     assert!(matches!(running.over(), Told::Refused { why, .. } if why.contains("--timeout")));
     drop((silent, idle));
-    drop(running.stop());
 }
 
 /// Another user who may write into the folder could change what is received.
@@ -439,9 +419,7 @@ fn folders_of_others_are_refused() {
 /// that a receiver still writes is not touched.
 #[test]
 fn what_a_killed_receiver_left_is_saved_by_the_next() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("in");
-    let running = Running::new(&target, LIMITS);
+    let (_folder, target, running) = Running::in_new_folder(LIMITS);
     let whole = frames("far", 2);
     let mut alive = running.connect();
     alive.write_all(&whole[..4].concat()).unwrap();
@@ -476,5 +454,4 @@ fn what_a_killed_receiver_left_is_saved_by_the_next() {
     assert_eq!(left, [spool.file_name().unwrap().to_str().unwrap()]);
     alive.write_all(&whole[4..].concat()).unwrap();
     assert_eq!(saved(running.over()).events, 18);
-    drop(running.stop());
 }

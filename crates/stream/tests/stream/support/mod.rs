@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -75,6 +75,14 @@ impl Running {
         TcpStream::connect(&self.address).unwrap()
     }
 
+    /// Starts a receiver in the folder `in` of a new one, which is returned, too.
+    pub(crate) fn in_new_folder(limits: Limits) -> (tempfile::TempDir, PathBuf, Self) {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("in");
+        let running = Self::new(&target, limits);
+        (folder, target, running)
+    }
+
     /// Sends bytes, ends the connection, and returns the answers.
     pub(crate) fn send(&self, bytes: &[u8]) -> Vec<u8> {
         let mut socket = self.connect();
@@ -87,10 +95,23 @@ impl Running {
     }
 
     pub(crate) fn stop(mut self) -> mpsc::Receiver<Told> {
-        drop(self.stop.take());
-        self.thread.take().unwrap().join().unwrap();
+        self.end();
         let (_, none) = mpsc::channel();
         std::mem::replace(&mut self.told, none)
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+impl Drop for Running {
+    /// A receiver that is not stopped before is stopped at the end of the test.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end();
+        }
     }
 }
 
