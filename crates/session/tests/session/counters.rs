@@ -1,7 +1,7 @@
 //! Tests of what is read of counters and histograms, whole and damaged.
 #![forbid(unsafe_code)]
 
-use crate::support::first;
+use crate::support::{first, region};
 use lastwords_session::Session;
 use lastwords_testkit::counters::{Metrics, lows};
 use lastwords_testkit::image::Image;
@@ -30,7 +30,7 @@ fn image(order: Order) -> Image {
 }
 
 fn table(image: &mut Image) -> &mut Vec<u8> {
-    &mut image.regions.iter_mut().find(|region| region.name == "counters").expect("a table").bytes
+    region(image, "counters")
 }
 
 /// Counters with their values, and histograms with their buckets, sum and values in flight.

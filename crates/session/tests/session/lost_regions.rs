@@ -1,7 +1,7 @@
 //! Tests of sessions that lost a region: only the contents of that region are missing.
 #![forbid(unsafe_code)]
 
-use crate::support::{self, Event, open, recover};
+use crate::support::{self, Event, open, recover, region};
 use lastwords_session::{Options, Session};
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::session as layout;
@@ -108,8 +108,7 @@ fn a_name_that_no_channel_has_is_unknown() {
     let whole = recover(&image);
     for damage in [&b"\xff"[..], b"a b\x01", b"\0", b"err\xff\xff\xff"] {
         let mut image = image.clone();
-        let region = image.regions.iter_mut().find(|region| region.name == "session");
-        let bytes = &mut region.expect("a session").bytes;
+        let bytes = region(&mut image, "session");
         let at = layout::INFO_AT + layout::CHANNELS_OFF_AT;
         let table = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
         let name = table + layout::CHANNEL_NAME_AT;

@@ -1,7 +1,7 @@
 //! Tests of the reports about the table of open spans.
 #![forbid(unsafe_code)]
 
-use crate::support::first;
+use crate::support::{first, region};
 use lastwords_testkit::layout::spans::{
     ABANDONED_AT, DROPPED_AT, EVICTED_AT, INSIDE_AT, SKIPPED_AT, SPAN_LEN, SPANS_AT, STATE_AT,
 };
@@ -14,9 +14,7 @@ fn spans_that_found_no_room_are_told() {
     for order in [Order::Little, Order::Big] {
         for dropped in [0, 4473] {
             let mut image = samples::small(order).image();
-            let table =
-                image.regions.iter_mut().find(|region| region.name == "spans").expect("a table");
-            order.put64(&mut table.bytes, DROPPED_AT, dropped);
+            order.put64(region(&mut image, "spans"), DROPPED_AT, dropped);
             let session = first(&image);
             assert_eq!((session.open_spans().len(), session.info().spans_dropped), (2, dropped));
             let told: Vec<&String> =
@@ -36,9 +34,7 @@ fn open(order: Order, change: impl Fn(&mut Vec<u8>)) -> (Vec<(u64, u32)>, Vec<St
     sample.spans.push(newer);
     sample.spans[0].entered = 4242 << 32 | 4244;
     let mut image = sample.image();
-    change(
-        &mut image.regions.iter_mut().find(|region| region.name == "spans").expect("a table").bytes,
-    );
+    change(region(&mut image, "spans"));
     let session = first(&image);
     let spans = session
         .open_spans()

@@ -1,6 +1,6 @@
 //! The process of a session's events is told only where no other process can have recorded them.
 
-use crate::support::recover_arena;
+use crate::support::{recover_arena, region};
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::session as layout;
 use lastwords_testkit::put::Order;
@@ -16,11 +16,6 @@ fn process(image: &Image) -> Option<EnvValue> {
     recover_arena(image).sessions[0].schema().env.get("vpid").cloned()
 }
 
-fn session(image: &mut Image) -> &mut Vec<u8> {
-    let region = image.regions.iter_mut().find(|region| region.name == "session");
-    &mut region.expect("a session").bytes
-}
-
 #[test]
 fn a_session_of_one_process_has_its_id() {
     let image = samples::small(Order::Little).image();
@@ -31,14 +26,14 @@ fn a_session_of_one_process_has_its_id() {
 fn a_session_of_all_processes_of_a_user_has_none() {
     let mut image = samples::small(Order::Little).image();
     let at = layout::INFO_AT + layout::SCOPE_AT;
-    session(&mut image)[at..at + 4].copy_from_slice(&2u32.to_le_bytes());
+    region(&mut image, "session")[at..at + 4].copy_from_slice(&2u32.to_le_bytes());
     assert_eq!(process(&image), None);
 }
 
 #[test]
 fn a_session_that_another_process_has_joined_has_none() {
     let mut image = samples::small(Order::Little).image();
-    let bytes = session(&mut image);
+    let bytes = region(&mut image, "session");
     // Where the table of processes is.
     let at = layout::INFO_AT + layout::CPUS_AT + 4 * 4;
     let table = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;

@@ -29,6 +29,12 @@ pub(crate) fn recover_arena(image: &Image) -> Recovered {
     open(file.path())
 }
 
+/// Returns the bytes of the region of this name.
+pub(crate) fn region<'i>(image: &'i mut Image, name: &str) -> &'i mut Vec<u8> {
+    let region = image.regions.iter_mut().find(|region| region.name == name);
+    &mut region.unwrap_or_else(|| panic!("no {name}")).bytes
+}
+
 /// Recovers the first session of an image that is written as a folder.
 pub(crate) fn first(image: &Image) -> Session {
     recover(image).sessions.into_iter().next().expect("a session")

@@ -1,8 +1,9 @@
 //! Tests of one flipped bit in a clock value that other data of the session can correct.
 #![forbid(unsafe_code)]
 
-use crate::support::{events, first};
+use crate::support::{events, first, region};
 use lastwords_session::Session;
+use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{packet as pk, session as se};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
@@ -12,6 +13,12 @@ use lastwords_trace::source::Source;
 fn times(session: &Session) -> Vec<i128> {
     let clocks = events(session, 0).into_iter().filter_map(|(_, event)| Some(event.ok()?.0));
     clocks.map(|clock| session.schema().clock.nanoseconds(clock)).collect()
+}
+
+/// Returns the offset of the samples of the clock in the session region.
+fn samples_at(image: &Image) -> usize {
+    let area = *region(&mut image.clone(), "session")[188..].first_chunk().expect("four bytes");
+    u32::from_le_bytes(area) as usize + 64
 }
 
 #[test]
@@ -36,15 +43,11 @@ fn one_bit_of_the_newest_sample_moves_no_event() {
     let made = samples::small(Order::Little);
     let image = made.image();
     let right = times(&first(&image));
-    let session = image.regions.iter().position(|r| r.name == "session").expect("a session");
     // Index 1 is the newest; realtime is at 16 of a sample.
-    let area =
-        u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes"))
-            as usize;
-    let realtime = area + 64 + 32 + 16;
+    let realtime = samples_at(&image) + 32 + 16;
     for bit in 31..63 {
         let mut bad = image.clone();
-        bad.regions[session].bytes[realtime + bit / 8] ^= 1 << (bit % 8);
+        region(&mut bad, "session")[realtime + bit / 8] ^= 1 << (bit % 8);
         let found = first(&bad);
         assert_eq!(times(&found), right, "bit {bit}");
         let notes = &found.evidence().notes;
@@ -60,14 +63,11 @@ fn no_byte_of_the_samples_moves_an_event_by_more_than_they_are_exact() {
     let made = samples::small(Order::Little);
     let image = made.image();
     let right = times(&first(&image));
-    let session = image.regions.iter().position(|r| r.name == "session").expect("a session");
-    let area =
-        u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes"))
-            as usize;
+    let samples = samples_at(&image);
     for at in 0..96 {
         for flips in [0x01, 0x10, 0x80, 0xff] {
             let mut bad = image.clone();
-            bad.regions[session].bytes[area + 64 + at] ^= flips;
+            region(&mut bad, "session")[samples + at] ^= flips;
             let found = first(&bad);
             let moved = times(&found)
                 .iter()
