@@ -82,7 +82,6 @@ pub mod session {
     pub const HOSTNAME_AT: usize = 160;
     pub const PROGRAM_AT: usize = 224;
     pub const NAME_LEN: usize = 64;
-    pub const PROGRAM_LEN: usize = 256;
 
     pub const CONTROL_LEN: usize = 16576;
     fields! { CONTROL:
@@ -95,23 +94,8 @@ pub mod session {
         RULES_TURN_AT = 136, 4 Length;
         RULES_LEN_AT = 140, 4 Length;
     }
-    pub const GENERATION_AT: usize = 8;
-    pub const ENDED_BY_AT: usize = 24;
-    pub const PANICS_AT: usize = 28;
-    pub const ENDED_AT: usize = 32;
-    pub const PANICKED_AT: usize = 40;
-    pub const REMOVED_AT: usize = 48;
-    pub const SNAPSHOTS_AT: usize = 68;
-    pub const SNAPSHOT_LOCK_AT: usize = 72;
-    pub const SNAPSHOT_READER_AT: usize = 80;
-    pub const SNAPSHOT_CLOCK_AT: usize = 88;
     pub const COUNTERS_AT: usize = 112;
     pub const HISTOGRAMS_AT: usize = 116;
-    pub const RULES_LOCK_AT: usize = 128;
-    pub const RULES_AT: usize = 192;
-    pub const RULES_MAX: usize = 64;
-    pub const RULE_LEN: usize = 128;
-    pub const RULE_PATTERN_AT: usize = 16;
 
     pub const CLOCK_LEN: usize = 192;
     fields! { CLOCK:
@@ -119,7 +103,6 @@ pub mod session {
         CLOCK_NEWEST_AT = 4, 4 Other;
         CLOCK_FREQUENCY_AT = 8, 8 Other;
     }
-    pub const CLOCK_BUSY_AT: usize = 16;
     pub const CLOCK_SAMPLES_AT: usize = 64;
     pub const SAMPLE_LEN: usize = 32;
     fields! { SAMPLE:
@@ -127,7 +110,6 @@ pub mod session {
         SAMPLE_MONOTONIC_AT = 8, 8 Other;
         SAMPLE_REALTIME_AT = 16, 8 Other;
     }
-    pub const SAMPLE_WIDTH_AT: usize = 24;
 
     pub const CHANNELS_MAX: usize = 32;
     pub const CHANNEL_LEN: usize = 128;
@@ -151,12 +133,9 @@ pub mod session {
         PROCESS_PID_AT = 0, 4 Other;
         PROCESS_START_AT = 8, 8 Other;
     }
-    pub const PROCESS_PIDNS_AT: usize = 16;
 
     pub const THREAD_LEN: usize = 320;
     pub const THREAD_OWNER_AT: usize = 0;
-    pub const THREAD_START_AT: usize = 8;
-    pub const THREAD_PIDNS_AT: usize = 16;
     pub const LEVELS_AT: usize = 64;
     pub const LEVELS: usize = 4;
     pub const LEVEL_LEN: usize = 64;
@@ -193,15 +172,10 @@ pub mod session {
 
 /// Section 4: the registry.
 pub mod registry {
-    pub const LOCK_AT: usize = 128;
     fields! { TABLE:
         END_AT = 136, 8 Length;
         DROPPED_AT = 144, 8 Other;
     }
-    pub const VALUES_CUT_AT: usize = 160;
-    pub const VALUES_CHANGED_AT: usize = 184;
-    pub const NAMES_AT_AT: usize = 168;
-    pub const NAMES_REPLACED_AT: usize = 176;
     pub const RECORDS_AT: usize = 192;
     pub const RECORD_HEADER_LEN: usize = 16;
     fields! { RECORD:
@@ -215,7 +189,6 @@ pub mod registry {
     pub const MODULE: u16 = 3;
     pub const ENV: u16 = 4;
     pub const EVENT_MANY: u16 = 5;
-    pub const REPLACED: u16 = 1;
     pub const UNSIGNED: u8 = 1;
     pub const SIGNED: u8 = 2;
     pub const FLOAT: u8 = 3;
@@ -285,8 +258,6 @@ pub mod stream {
     pub const CONTROL_AT: usize = 256;
     pub const CONTROL_LEN: usize = 512;
     pub const FLIP_AT: usize = 0;
-    pub const REFUSED_AT: usize = 4;
-    pub const LOCK_AT: usize = 64;
     pub const LOST_AT: usize = 72;
     pub const LOST: usize = 7;
     pub const LOST_FULL: usize = 0;
@@ -303,7 +274,6 @@ pub mod stream {
         DROPPED_AT = 80, 8 Other;
     }
     pub const LAST_CLOCK_AT: usize = 16;
-    pub const BACKED_AT: usize = 88;
     pub const POSITION_BITS: u32 = 52;
     pub const CLOSED_BIT: u64 = 1 << 63;
 
@@ -321,7 +291,6 @@ pub mod spans {
         CAPACITY_AT = 128, 4 Length;
         NEXT_ID_AT = 144, 8 Other;
     }
-    pub const HINT_AT: usize = 132;
     pub const DROPPED_AT: usize = 136;
     pub const EVICTED_AT: usize = 152;
     pub const SKIPPED_AT: usize = 160;
@@ -340,9 +309,6 @@ pub mod spans {
     pub const PARENT_AT: usize = 8;
     pub const OPENER_AT: usize = 24;
     pub const ENTERED_AT: usize = 32;
-    pub const OPENER_START_AT: usize = 56;
-    pub const TEXT_LEN: usize = 184;
-    pub const ACTIVE_AT: usize = 248;
 }
 
 /// Section 11: counters and histograms.
@@ -365,7 +331,6 @@ pub mod counters {
     pub const KIND_AT: usize = 8;
     pub const TEXT_LEN_AT: usize = 12;
     pub const TEXT_AT: usize = 16;
-    pub const TEXT_LEN: usize = 176;
     pub const COUNT_AT: usize = 192;
     pub const VALUE_AT: usize = 200;
     pub const BUCKETS_AT: usize = 256;

@@ -1,4 +1,5 @@
-//! The numbers of docs/ABI.md, as typed into `testkit`, are those of `lastwords-abi`.
+//! The numbers of docs/ABI.md, as typed into `testkit`, or here where no writer needs them, are
+//! those of `lastwords-abi`.
 
 use std::mem::{offset_of, size_of};
 
@@ -55,7 +56,7 @@ fn session_info() {
         l::THREADS_OFF_AT => offset_of!(I, threads_off), l::THREADS_AT => offset_of!(I, threads),
         l::BOOT_ID_AT => offset_of!(I, boot_id), l::NAME_AT => offset_of!(I, name),
         l::HOSTNAME_AT => offset_of!(I, hostname), l::PROGRAM_AT => offset_of!(I, program),
-        l::NAME_AT + l::NAME_LEN => l::HOSTNAME_AT, l::PROGRAM_AT + l::PROGRAM_LEN => l::INFO_LEN,
+        l::NAME_AT + l::NAME_LEN => l::HOSTNAME_AT, l::PROGRAM_AT + 256 => l::INFO_LEN,
     }
 }
 
@@ -65,32 +66,32 @@ fn session_control_and_clock() {
     use layout::session as l;
     same! {
         l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::RECORDING_AT => offset_of!(C, recording),
-        l::GENERATION_AT => offset_of!(C, generation), l::FINISHED_AT => offset_of!(C, finished),
-        16 => offset_of!(C, namespaces), 56 => offset_of!(C, channels_lock), l::ENDING_AT => offset_of!(C, ending), l::ENDED_BY_AT => offset_of!(C, ended_by),
-        l::PANICS_AT => offset_of!(C, panics), l::ENDED_AT => offset_of!(C, ended),
-        l::PANICKED_AT => offset_of!(C, panicked), l::REMOVED_AT => offset_of!(C, removed),
+        8 => offset_of!(C, generation), l::FINISHED_AT => offset_of!(C, finished),
+        16 => offset_of!(C, namespaces), 56 => offset_of!(C, channels_lock), l::ENDING_AT => offset_of!(C, ending), 24 => offset_of!(C, ended_by),
+        28 => offset_of!(C, panics), 32 => offset_of!(C, ended),
+        40 => offset_of!(C, panicked), 48 => offset_of!(C, removed),
         0 => s::ENDING_NONE, 1 => s::ENDING_CLOSED, 2 => s::ENDING_ERROR, 3 => s::ENDING_PANIC, 4 => s::ENDING_SIGNAL,
         5 => s::ENDING_EXIT, 1 << 16 => s::ENDING_NUMBER,
-        l::SNAPSHOT_AT => offset_of!(C, snapshot), l::SNAPSHOTS_AT => offset_of!(C, snapshots),
-        l::SNAPSHOT_LOCK_AT => offset_of!(C, snapshot_lock), l::SNAPSHOT_READER_AT => offset_of!(C, snapshot_reader),
-        l::SNAPSHOT_CLOCK_AT => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),
+        l::SNAPSHOT_AT => offset_of!(C, snapshot), 68 => offset_of!(C, snapshots),
+        72 => offset_of!(C, snapshot_lock), 80 => offset_of!(C, snapshot_reader),
+        88 => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),
         100 => offset_of!(C, guards_off), 104 => offset_of!(C, burst),
         l::COUNTERS_AT => offset_of!(C, counters), l::HISTOGRAMS_AT => offset_of!(C, histograms),
         8 => offset_of!(s::Guards, inode), 64 => offset_of!(s::Guards, entries), 24 => size_of::<s::Guard>(),
         8 => offset_of!(s::Guard, key), 16 => offset_of!(s::Guard, word), 1 << 30 => s::GUARD_DIED,
-        l::RULES_LOCK_AT => offset_of!(C, rules.lock), l::RULES_TURN_AT => offset_of!(C, rules.turn),
-        l::RULES_LEN_AT => offset_of!(C, rules.len), l::RULES_AT => offset_of!(C, rules.tables), l::RULES_MAX => s::MAX_RULES, l::RULE_LEN => size_of::<R>(),
-        l::RULE_PATTERN_AT => offset_of!(R, pattern), 148 => offset_of!(C, rules.filters_off),
+        128 => offset_of!(C, rules.lock), l::RULES_TURN_AT => offset_of!(C, rules.turn),
+        l::RULES_LEN_AT => offset_of!(C, rules.len), 192 => offset_of!(C, rules.tables), 64 => s::MAX_RULES, 128 => size_of::<R>(),
+        16 => offset_of!(R, pattern), 148 => offset_of!(C, rules.filters_off),
         152 => offset_of!(C, rules.filters_turn), 160 => offset_of!(C, rules.triggers_off), 164 => offset_of!(C, rules.conditions_off), 12 => offset_of!(R, filter), 16384 => s::FILTERS_LEN,
         2 * 16384 => size_of::<s::Filters>(), (34u64 << 32) + 12 => s::filter_head(12, 34), 4 => offset_of!(R, channel), 8 => offset_of!(R, level),
         l::SNAPSHOT_OFF => s::SNAPSHOT_OFF, l::SNAPSHOT_READY => s::SNAPSHOT_READY,
         l::SNAPSHOT_SWAPPING => s::SNAPSHOT_SWAPPING, l::SNAPSHOT_TAKEN => s::SNAPSHOT_TAKEN,
         l::SNAPSHOT_READING => s::SNAPSHOT_READING,
         l::CLOCK_LEN => size_of::<A>(), l::CLOCK_KIND_AT => offset_of!(A, kind), l::CLOCK_NEWEST_AT => offset_of!(A, newest),
-        l::CLOCK_FREQUENCY_AT => offset_of!(A, frequency), l::CLOCK_BUSY_AT => offset_of!(A, busy),
+        l::CLOCK_FREQUENCY_AT => offset_of!(A, frequency), 16 => offset_of!(A, busy),
         l::CLOCK_SAMPLES_AT => offset_of!(A, samples), l::SAMPLE_LEN => size_of::<M>(),
         l::SAMPLE_CLOCK_AT => offset_of!(M, clock), l::SAMPLE_MONOTONIC_AT => offset_of!(M, monotonic),
-        l::SAMPLE_REALTIME_AT => offset_of!(M, realtime), l::SAMPLE_WIDTH_AT => offset_of!(M, width),
+        l::SAMPLE_REALTIME_AT => offset_of!(M, realtime), 24 => offset_of!(M, width),
         l::CLOCK_TSC => s::CLOCK_TSC, l::CLOCK_MONOTONIC => s::CLOCK_MONOTONIC, 3 => s::CLOCK_MONOTONIC_RAW,
         4 => s::CLOCK_BOOTTIME, 5 => s::CLOCK_REALTIME, 6 => s::CLOCK_CNTVCT,
         l::RSEQ => s::RESERVATION_RSEQ, l::LOCKLESS => s::RESERVATION_LOCKLESS, l::LOCKED => s::RESERVATION_LOCKED,
@@ -137,9 +138,9 @@ fn session_tables() {
         44 => offset_of!(C, snapshots), 48 => offset_of!(C, unattached), 120 => offset_of!(C, told), 2 => s::CHANNEL_ADDED, 24 => offset_of!(P, features),
         1 => s::FEATURE_CHANNELS, 0x1234_5600_4567_8901u64 => s::features_word(1, 0x0045_6789, 0x12_3456),
         l::PROCESSES_MAX => s::MAX_PROCESSES, l::PROCESS_LEN => size_of::<P>(), l::PROCESS_PID_AT => offset_of!(P, pid),
-        l::PROCESS_START_AT => offset_of!(P, start), l::PROCESS_PIDNS_AT => offset_of!(P, pidns),
-        l::THREAD_LEN => size_of::<T>(), l::THREAD_OWNER_AT => offset_of!(T, owner), l::THREAD_START_AT => offset_of!(T, start),
-        l::THREAD_PIDNS_AT => offset_of!(T, pidns), l::LEVELS_AT => offset_of!(T, levels), l::LEVELS => s::MAX_LEVELS,
+        l::PROCESS_START_AT => offset_of!(P, start), 16 => offset_of!(P, pidns),
+        l::THREAD_LEN => size_of::<T>(), l::THREAD_OWNER_AT => offset_of!(T, owner), 8 => offset_of!(T, start),
+        16 => offset_of!(T, pidns), l::LEVELS_AT => offset_of!(T, levels), l::LEVELS => s::MAX_LEVELS,
         l::LEVEL_LEN => size_of::<F>(), l::TARGET_AT => offset_of!(F, target), l::BEGIN_AT => offset_of!(F, begin),
         l::END_AT => offset_of!(F, end), l::CONFIRMED_AT => offset_of!(F, confirmed), l::STATE_AT => offset_of!(F, state),
         l::STATE_RESERVING => s::IN_FLIGHT_RESERVING, l::STATE_COPIED => s::IN_FLIGHT_COPIED,
@@ -154,15 +155,15 @@ fn the_registry() {
     use abi::registry::{self as r, RecordHeader as H, RegistryControl as C, field as f};
     use layout::registry as l;
     same! {
-        l::LOCK_AT => r::CONTROL_OFF + offset_of!(C, lock), l::END_AT => r::CONTROL_OFF + offset_of!(C, end),
+        128 => r::CONTROL_OFF + offset_of!(C, lock), l::END_AT => r::CONTROL_OFF + offset_of!(C, end),
         l::DROPPED_AT => r::CONTROL_OFF + offset_of!(C, dropped), l::RECORDS_AT => r::RECORDS_OFF,
-        l::VALUES_CUT_AT => r::CONTROL_OFF + offset_of!(C, values_cut), l::NAMES_AT_AT => r::CONTROL_OFF + offset_of!(C, names_at),
-        l::NAMES_REPLACED_AT => r::CONTROL_OFF + offset_of!(C, names_replaced),
-        l::VALUES_CHANGED_AT => r::CONTROL_OFF + offset_of!(C, values_changed),
+        160 => r::CONTROL_OFF + offset_of!(C, values_cut), 168 => r::CONTROL_OFF + offset_of!(C, names_at),
+        176 => r::CONTROL_OFF + offset_of!(C, names_replaced),
+        184 => r::CONTROL_OFF + offset_of!(C, values_changed),
         l::RECORD_HEADER_LEN => size_of::<H>(), l::RECORD_LEN_AT => offset_of!(H, len), l::RECORD_KIND_AT => offset_of!(H, kind),
         l::RECORD_FLAGS_AT => offset_of!(H, flags), l::RECORD_CHECK_AT => offset_of!(H, check),
         l::EVENT => r::KIND_EVENT, l::CONTEXT => r::KIND_CONTEXT, l::MODULE => r::KIND_MODULE, l::ENV => r::KIND_ENV,
-        l::EVENT_MANY => r::KIND_EVENT_MANY, l::REPLACED => r::REPLACED,
+        l::EVENT_MANY => r::KIND_EVENT_MANY, 1 => r::REPLACED,
         l::UNSIGNED => f::UNSIGNED, l::SIGNED => f::SIGNED, l::FLOAT => f::FLOAT, l::BOOL => f::BOOL, l::STRING => f::STRING,
         l::SEQUENCE => f::SEQUENCE, l::ARRAY => f::ARRAY, l::ENUM => f::ENUM, l::TEXT => f::TEXT, l::BYTES => f::BYTES,
         l::OPTIONAL => f::OPTIONAL,
@@ -199,7 +200,7 @@ fn streams() {
         l::SUB_BUFFER_SIZE_AT => offset_of!(I, sub_buffer_size), l::SUB_BUFFERS_AT => offset_of!(I, sub_buffers),
         l::PAGE_SIZE_AT => offset_of!(I, page_size), l::SLOTS_OFF_AT => offset_of!(I, slots_off),
         l::DATA_OFF_AT => offset_of!(I, data_off), l::ANY_CPU => s::ANY_CPU, l::CONTROL_AT => s::CONTROL_OFF,
-        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::REFUSED_AT => offset_of!(C, refused), l::BACKED_AT => offset_of!(H, backed), l::LOCK_AT => offset_of!(C, lock),
+        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), 4 => offset_of!(C, refused), 88 => offset_of!(H, backed), 64 => offset_of!(C, lock),
         l::LOST_AT => offset_of!(C, lost), l::LOST_AT + 8 * l::LOST => l::HALVES_AT, l::LOST_FULL => s::LOST_FULL,
         l::RECLAIMED => s::RECLAIMED, l::SKIPPED => s::SKIPPED, l::HALVES_AT => offset_of!(C, half),
         l::HALF_LEN => size_of::<H>(), l::RESERVE_AT => offset_of!(H, reserve), l::ATTEMPT_AT => offset_of!(H, attempt),
@@ -216,15 +217,15 @@ fn open_spans() {
     use abi::spans::{self as s, Span as S, SpansControl as C};
     use layout::spans as l;
     same! {
-        l::CAPACITY_AT => s::CONTROL_OFF + offset_of!(C, capacity), l::HINT_AT => s::CONTROL_OFF + offset_of!(C, hint),
+        l::CAPACITY_AT => s::CONTROL_OFF + offset_of!(C, capacity), 132 => s::CONTROL_OFF + offset_of!(C, hint),
         l::DROPPED_AT => s::CONTROL_OFF + offset_of!(C, dropped), l::NEXT_ID_AT => s::CONTROL_OFF + offset_of!(C, next_id),
         l::SPANS_AT => s::SPANS_OFF, l::SPAN_LEN => size_of::<S>(), l::ID_AT => offset_of!(S, id),
         l::PARENT_AT => offset_of!(S, parent), l::OPENED_AT => offset_of!(S, opened), l::OPENER_AT => offset_of!(S, opener),
         l::ENTERED_AT => offset_of!(S, entered), l::STATE_AT => offset_of!(S, state), l::TEXT_LEN_AT => offset_of!(S, text_len),
-        l::LEVEL_AT => offset_of!(S, level), l::OPENER_START_AT => offset_of!(S, opener_start), l::TEXT_AT => offset_of!(S, text),
-        l::TEXT_LEN => s::TEXT_LEN, l::EVICTED_AT => s::CONTROL_OFF + offset_of!(C, evicted),
+        l::LEVEL_AT => offset_of!(S, level), 56 => offset_of!(S, opener_start), l::TEXT_AT => offset_of!(S, text),
+        184 => s::TEXT_LEN, l::EVICTED_AT => s::CONTROL_OFF + offset_of!(C, evicted),
         l::SKIPPED_AT => s::CONTROL_OFF + offset_of!(C, skipped), l::INSIDE_AT => offset_of!(S, inside),
-        l::ACTIVE_AT => offset_of!(S, active), 1 => s::SPAN_OPEN, 2 => s::SPAN_APPENDING, 0xffff => s::WRITING,
+        248 => offset_of!(S, active), 1 => s::SPAN_OPEN, 2 => s::SPAN_APPENDING, 0xffff => s::WRITING,
     }
 }
 
@@ -242,7 +243,7 @@ fn counters() {
         l::USED_HISTOGRAMS_AT => offset_of!(C, used_histograms), l::LOST_ADDITIONS_AT => offset_of!(C, lost_additions),
         l::LOST_VALUES_AT => offset_of!(C, lost_values), l::ENTRIES_AT => s::ENTRIES_OFF, l::ENTRY_LEN => size_of::<E>(),
         l::CHECK_AT => offset_of!(E, check), l::KIND_AT => offset_of!(E, kind), l::TEXT_LEN_AT => offset_of!(E, text_len),
-        l::TEXT_AT => offset_of!(E, text), l::TEXT_LEN => s::TEXT_LEN, l::COUNT_AT => offset_of!(E, count),
+        l::TEXT_AT => offset_of!(E, text), 176 => s::TEXT_LEN, l::COUNT_AT => offset_of!(E, count),
         l::VALUE_AT => offset_of!(E, value), l::BUCKETS_AT => offset_of!(H, buckets), l::BUCKETS => s::BUCKETS,
         l::HISTOGRAM_LEN => size_of::<H>(), l::COUNTER => s::KIND_COUNTER, l::HISTOGRAM => s::KIND_HISTOGRAM,
         l::SEPARATOR => s::SEPARATOR, l::SUB_BITS => s::SUB_BITS, l::KIND_AT => s::COVERED.start, l::COUNT_AT => s::COVERED.end,
