@@ -122,58 +122,22 @@ fn unknown(
 /// A trace array whose rings may still lack sub-buffers.
 struct Draft {
     name: String,
-    tracer: Option<String>,
-    clock: Option<Clock>,
-    options: Option<Vec<String>>,
-    tracer_options: Vec<String>,
-    shows_longest: bool,
-    is_on: Option<bool>,
     live: MemoryRing,
     snapshot: Option<MemoryRing>,
+    /// Adds what is known besides the rings.
+    describe: Box<dyn FnOnce(Array) -> Array>,
 }
 
 impl Draft {
     /// Makes an array of which only the ring is known.
     fn unknown(live: MemoryRing, name: String) -> Self {
-        let (tracer, clock, options, tracer_options) = (None, None, None, Vec::new());
-        Self {
-            name,
-            tracer,
-            clock,
-            options,
-            tracer_options,
-            shows_longest: false,
-            is_on: None,
-            live,
-            snapshot: None,
-        }
+        Self { name, live, snapshot: None, describe: Box::new(|array| array) }
     }
 
     fn finish(self) -> Array {
-        let Self {
-            name,
-            tracer,
-            clock,
-            options,
-            tracer_options,
-            shows_longest,
-            is_on,
-            live,
-            snapshot,
-        } = self;
-        let snapshot = snapshot.map(|ring| Arc::new(ring) as Arc<dyn Ring>);
-        Array {
-            name,
-            tracer,
-            clock,
-            options,
-            tracer_options,
-            shows_longest,
-            is_of_last_boot: false,
-            is_on,
-            live: Arc::new(live),
-            snapshot,
-        }
+        let snapshot = self.snapshot.map(|ring| Arc::new(ring) as Arc<dyn Ring>);
+        let array = Array { snapshot, ..Array::unknown(self.name, Arc::new(self.live)) };
+        (self.describe)(array)
     }
 }
 
@@ -244,17 +208,18 @@ fn one(
         live.role.enabled = None;
     }
     live.facts = facts.not_known;
-    Ok(Draft {
-        name,
+    let (tracer_options, shows_longest) =
+        (tracer_options.unwrap_or_default(), shows_longest.unwrap_or(false));
+    let describe = move |array: Array| Array {
         tracer,
         clock,
         options,
-        tracer_options: tracer_options.unwrap_or_default(),
-        shows_longest: shows_longest.unwrap_or(false),
+        tracer_options,
+        shows_longest,
         is_on,
-        live,
-        snapshot,
-    })
+        ..array
+    };
+    Ok(Draft { name, live, snapshot, describe: Box::new(describe) })
 }
 
 fn is_on(array: &Object<'_>) -> Result<bool, Error> {

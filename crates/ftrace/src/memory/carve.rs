@@ -10,7 +10,7 @@ use super::search::{Candidate, EVENTS, Window, are_known, search};
 use crate::Format;
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
-use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
+use lastwords_trace::evidence::{Cause, Evidence};
 use std::collections::{BTreeMap, HashSet};
 
 /// Finds sub-buffers for the breaks of these rings, and returns those that no counter proves to be
@@ -215,29 +215,10 @@ fn put(ring: &mut MemoryRing, window: &Window, chosen: &[Candidate], evidence: &
         ));
     }
     for (n, candidate) in chosen.iter().enumerate() {
-        insert(cpu, window.cpu, window.at.before.saturating_add(n), candidate);
+        let at = window.at.before.saturating_add(n);
+        cpu.insert(window.cpu, at, candidate.address, &candidate.look);
     }
     ring.recount();
-}
-
-fn insert(cpu: &mut Cpu, stream: usize, at: usize, candidate: &Candidate) {
-    let place = SubBufferAt {
-        at: Where::Physical(candidate.address),
-        consumed: 0,
-        verdict: Verdict::Committed,
-    };
-    let row = SubBuffer {
-        stream,
-        sequence: at as u64,
-        verdict: Verdict::Committed,
-        content: candidate.look.commit as u64,
-        why: String::new(),
-    };
-    cpu.places.insert(at.min(cpu.places.len()), place);
-    cpu.sub_buffers.insert(at.min(cpu.sub_buffers.len()), row);
-    for (n, row) in cpu.sub_buffers.iter_mut().enumerate() {
-        row.sequence = n as u64;
-    }
 }
 
 #[cfg(test)]

@@ -229,7 +229,7 @@ fn small(bytes: u64) -> u32 {
 }
 
 /// The fields that all events have: the members of `struct trace_entry`.
-fn common(kernel: &Kernel) -> Result<Vec<Field>, Error> {
+pub(super) fn common(kernel: &Kernel) -> Result<Vec<Field>, Error> {
     let id = kernel.types.id("trace_entry")?;
     let mut fields = Vec::new();
     for member in kernel.types.members(id) {

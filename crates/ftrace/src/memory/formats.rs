@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::compiled;
 use crate::{Field, Format};
 use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::evidence::{Evidence, Gap};
@@ -20,7 +21,7 @@ pub(super) fn read(
             evidence
                 .notes
                 .push(format!("the list of common fields is not known, they are those of struct trace_entry: {error}"));
-            of_entry(kernel)
+            compiled::common(kernel)
         })?;
     let flags = NameFlags::from_kernel(kernel);
     let mut formats = BTreeMap::new();
@@ -56,28 +57,6 @@ pub(super) fn read(
         evidence.gaps.push(Gap::not_known(None, &fact));
     }
     Ok(formats)
-}
-
-/// Returns the fields of all events, from the structure that they are in.
-fn of_entry(kernel: &Kernel) -> Result<Vec<Field>, Error> {
-    let fields = [("type", "unsigned short", false), ("flags", "unsigned char", false)];
-    let fields =
-        fields.into_iter().chain([("preempt_count", "unsigned char", false), ("pid", "int", true)]);
-    let field = |(name, type_name, is_signed): (&str, &str, bool)| {
-        let member = kernel.types.member("trace_entry", name)?;
-        let name = format!("common_{name}");
-        let [offset, size] =
-            [member.offset, member.size].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-        Ok(Field {
-            declaration: format!("{type_name} {name}"),
-            name,
-            offset,
-            size,
-            is_signed,
-            is_common: true,
-        })
-    };
-    fields.map(field).collect()
 }
 
 /// Builds the format of the entries of the tracer `blk`, as trace-cmd does, because the kernel has

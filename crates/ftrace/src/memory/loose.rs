@@ -8,14 +8,14 @@
 use super::lists::{self, CpuHints};
 use super::lost::{bound_tasks, cpu_of};
 use super::memory_ring::MemoryRing;
-use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where, default_shape, missing};
+use super::ring::{Break, Cpu, Shape, Summary, default_shape, missing};
 use super::search::{self, Candidate, EVENTS, Window, are_known};
 use super::{formats, without_arrays};
-use crate::{Array, CpuRing, Format, Stats, Tracing};
+use crate::{Array, Format, Tracing};
 use lastwords_image::Image;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask};
-use lastwords_trace::evidence::{Gap, SubBuffer, Verdict};
+use lastwords_trace::evidence::Gap;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -185,22 +185,9 @@ fn array(
 }
 
 fn of_row(cpu: u32, stream: usize, row: &Row, shape: Shape) -> Cpu {
-    let size = shape.bytes();
-    let mut found = Cpu {
-        ring: CpuRing { cpu, sub_buffers: 0, sub_buffer_size: size, stats: Stats::default() },
-        ..Cpu::default()
-    };
-    for (sequence, (address, look)) in row.pages.iter().enumerate() {
-        let verdict = Verdict::Committed;
-        found.places.push(SubBufferAt { at: Where::Physical(*address), consumed: 0, verdict });
-        let (sequence, content) = (sequence as u64, look.commit as u64);
-        found.sub_buffers.push(SubBuffer {
-            stream,
-            sequence,
-            verdict,
-            content,
-            why: String::new(),
-        });
+    let mut found = Cpu::new(cpu, shape);
+    for (at, (address, look)) in row.pages.iter().enumerate() {
+        found.insert(stream, at, *address, look);
     }
     let place = format!("CPU {cpu}: its ring: what was lost is not known");
     found.gaps.push(missing(Some(stream), place));

@@ -61,6 +61,27 @@ pub(super) struct Shape {
     pub(super) header: HeaderPage,
 }
 
+impl Cpu {
+    /// The ring of a CPU of which nothing was found yet.
+    pub(super) fn new(cpu: u32, shape: Shape) -> Self {
+        let ring = CpuRing { cpu, sub_buffer_size: shape.bytes(), ..CpuRing::default() };
+        Self { ring, ..Self::default() }
+    }
+
+    /// Adds a sub-buffer whose content was proven, at a place in the order.
+    pub(super) fn insert(&mut self, stream: usize, at: usize, address: u64, look: &Summary) {
+        let (verdict, at) = (Verdict::Committed, at.min(self.places.len()));
+        let place = SubBufferAt { at: Where::Physical(address), consumed: 0, verdict };
+        self.places.insert(at, place);
+        let (content, why) = (look.commit as u64, String::new());
+        let row = SubBuffer { stream, sequence: at as u64, verdict, content, why };
+        self.sub_buffers.insert(at.min(self.sub_buffers.len()), row);
+        for (n, row) in self.sub_buffers.iter_mut().enumerate().skip(at) {
+            row.sequence = n as u64;
+        }
+    }
+}
+
 impl Shape {
     /// The size of a sub-buffer, as a ring tells it.
     pub(super) fn bytes(&self) -> u32 {
@@ -81,13 +102,8 @@ pub(super) struct Summary {
 /// for the evidence.
 pub(super) fn cpu(kernel: &Kernel, at: u64, shape: Shape, index: usize) -> Result<Cpu, Error> {
     let object = kernel.object("ring_buffer_per_cpu", at)?;
-    let ring = CpuRing {
-        cpu: object.fit("cpu")?,
-        sub_buffers: 0,
-        sub_buffer_size: shape.bytes(),
-        stats: stats(&object)?,
-    };
-    let mut found = Cpu { ring, ..Cpu::default() };
+    let mut found = Cpu::new(object.fit("cpu")?, shape);
+    found.ring.stats = stats(&object)?;
     let pointer = |path: &str| object.address(path).unwrap_or(0);
     let (reader, commit) = (pointer("reader_page"), pointer("commit_page"));
     let mut order = Vec::new();
@@ -122,9 +138,7 @@ pub(super) fn of_list(
     index: usize,
     cpu: u32,
 ) -> Cpu {
-    let ring =
-        CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: Stats::default() };
-    let mut found = Cpu { ring, ..Cpu::default() };
+    let mut found = Cpu::new(cpu, shape);
     let mut order: Vec<(Node, usize)> = reader.into_iter().collect();
     in_order(&mut found, chains, commit, 0, &mut order);
     look_at_all(kernel, &mut found, shape, index, order, commit);
@@ -134,9 +148,7 @@ pub(super) fn of_list(
 /// Builds the ring of a CPU whose own structure the image lacks. `sub_buffers` is the number that
 /// its list must have, if known.
 pub(super) fn lost(cpu: u32, shape: Shape, sub_buffers: Option<u64>) -> Cpu {
-    let ring =
-        CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: Stats::default() };
-    Cpu { ring, lost: Some(sub_buffers), ..Cpu::default() }
+    Cpu { lost: Some(sub_buffers), ..Cpu::new(cpu, shape) }
 }
 
 /// Adds the sub-buffers that are not empty.
