@@ -1,7 +1,7 @@
 //! Layouts that no kernel has, with the types that describe them: the events are those that the
 //! known layouts give. Damaged types invent nothing.
 
-use super::made::{Event, Made, Random, events, has, image, in_order, make_of, read, read_by};
+use super::made::{Made, Random, events, has, image, make_of, read, read_by, set};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ftrace::Ring;
 use lastwords_ftrace::persistent::{self, Members};
@@ -10,7 +10,6 @@ use lastwords_kernel::btf::{Btf, Types};
 use lastwords_testkit::form::Form;
 use lastwords_testkit::layouts::{Layout, Structure, Type};
 use lastwords_testkit::random::setting;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The layout by a kernel's types.
@@ -64,10 +63,7 @@ fn invented_layouts_are_read_by_their_types() {
         let region = read_by(&made.bytes, &[members])
             .unwrap_or_else(|why| panic!("{seed}: {why}: {layout:?}"));
         assert_eq!(region.layout, members, "{seed}");
-        let found = events(&region);
-        in_order(&found, format_args!("{seed}"));
-        assert_eq!(found.len(), made.events.len(), "{seed}: {layout:?}");
-        assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{seed}: {layout:?}");
+        made.comes_back(&region, format_args!("{seed}: {layout:?}"));
         let evidence = region.evidence();
         assert!(!evidence.has_losses() && evidence.notes.is_empty(), "{seed}: {evidence:?}");
         let mask = if layout.word == 8 { u64::MAX } else { u32::MAX.into() };
@@ -205,7 +201,7 @@ fn a_scratch_area_without_a_clock_is_told_by_types_alone() {
 fn judge(made: &Made, members: Members, context: &str) -> bool {
     let Ok(region) = read_by(&made.bytes, &[members]) else { return false };
     let found = events(&region);
-    let set: BTreeSet<Event> = found.iter().cloned().collect();
+    let set = set(&region);
     assert_eq!(set.len(), found.len(), "{context}: an event comes twice");
     assert!(set.is_subset(&made.events), "{context}: events are invented");
     let evidence = region.evidence();

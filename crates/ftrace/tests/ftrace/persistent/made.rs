@@ -30,6 +30,58 @@ pub(crate) struct Made {
     pub(crate) count: usize,
 }
 
+impl Made {
+    /// Offset of a sub-buffer.
+    pub(crate) fn place(&self, cpu: usize, number: usize) -> usize {
+        self.places[cpu].1 + number * SIZE
+    }
+
+    /// Offset in a sub-buffer of the end of its events, as its header has it.
+    pub(crate) fn end(&self, cpu: usize, number: usize) -> usize {
+        let commit = self.place(cpu, number) + 8;
+        16 + usize::from(u16::from_le_bytes([self.bytes[commit], self.bytes[commit + 1]]))
+    }
+
+    /// Makes a sub-buffer zero.
+    pub(crate) fn clear(&mut self, cpu: usize, number: usize) {
+        let begin = self.place(cpu, number);
+        self.bytes[begin..begin + SIZE].fill(0);
+    }
+
+    /// Makes a sub-buffer full: behind its events stands one padding up to its end, as a writer
+    /// leaves it in front of an event that has no room.
+    pub(crate) fn fill(&mut self, cpu: usize, number: usize) {
+        let (begin, at) = (self.place(cpu, number), self.end(cpu, number));
+        put(&mut self.bytes, begin + at, 29 | 1 << 5, 4);
+        put(&mut self.bytes, begin + at + 4, (SIZE - at - 4) as u64, 4);
+    }
+
+    /// The ring of CPU 0 behind the reader's sub-buffer, the oldest first.
+    pub(crate) fn ring(&self) -> Vec<usize> {
+        self.order[0].get(1..).unwrap_or_default().to_vec()
+    }
+
+    /// The events but those of a sub-buffer.
+    pub(crate) fn without(&self, cpu: usize, number: usize) -> BTreeSet<Event> {
+        &self.events - &self.pages[&(cpu, number)]
+    }
+
+    /// Fails unless all events come back, each once, those of each CPU in the order of their times.
+    #[track_caller]
+    pub(crate) fn comes_back(&self, region: &Region, context: impl Display) {
+        let found = events(region);
+        in_order(&found, &context);
+        assert_eq!(found.len(), self.events.len(), "{context}");
+        has(region, &self.events, context);
+    }
+}
+
+/// Regions of both forms from as many seeds.
+pub(crate) fn regions(count: u64) -> impl Iterator<Item = (u64, Form, Made)> {
+    (0..count)
+        .flat_map(|seed| [Form::PerCpu, Form::Common].map(|form| (seed, form, make(form, seed))))
+}
+
 /// The first bytes of an event, the same in both byte orders: an id, flags, a counter, and a
 /// process ID.
 fn entry(random: &mut Random) -> [u8; 8] {
@@ -131,7 +183,7 @@ pub(crate) fn make_of(layout: &Layout, seed: u64) -> Made {
 /// Fails unless the region has these events and no others.
 #[track_caller]
 pub(crate) fn has(region: &Region, expected: &BTreeSet<Event>, context: impl Display) {
-    let found: BTreeSet<Event> = events(region).into_iter().collect();
+    let found = set(region);
     assert!(found == *expected, "{context}: {} of {}", found.len(), expected.len());
 }
 
@@ -157,6 +209,11 @@ pub(crate) fn read_by(bytes: &[u8], layouts: &[Members]) -> Result<Region, Strin
     let budget = Budget::default();
     persistent::read(&image(bytes), 0, bytes.len() as u64, layouts, &budget)
         .map_err(|error| error.to_string())
+}
+
+/// The events of a region, each once.
+pub(crate) fn set(region: &Region) -> BTreeSet<Event> {
+    events(region).into_iter().collect()
 }
 
 /// The events of a region, in its order.

@@ -13,24 +13,17 @@ use lastwords_image::unwatched;
 use lastwords_testkit::form::Form;
 use lastwords_testkit::persistent::{Boot, Cpu, SIZE, put, region};
 use lastwords_testkit::random::setting;
-use made::{Event, Random, events, has, image, in_order, make, read, sub_buffer};
+use made::{Random, events, has, image, make, read, regions, set, sub_buffer};
 use std::collections::BTreeSet;
 
 #[test]
 fn all_events_come_back_in_order() {
-    for (form, seed) in [Form::PerCpu, Form::Common]
-        .into_iter()
-        .flat_map(|form| (0..150).map(move |seed| (form, seed)))
-    {
-        let made = make(form, seed);
+    for (seed, form, made) in regions(150) {
         let region = read(&made.bytes).unwrap();
         let expected =
             if form == Form::PerCpu { persistent::Form::PerCpu } else { persistent::Form::Common };
         assert_eq!((region.layout.form(), region.layout.word_size), (expected, 8));
-        let found = events(&region);
-        in_order(&found, format_args!("{form:?} {seed}"));
-        assert_eq!(found.len(), made.events.len(), "{form:?} {seed}");
-        assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+        made.comes_back(&region, format_args!("{form:?} {seed}"));
         let evidence = region.evidence();
         assert!(
             !evidence.has_losses() && evidence.notes.is_empty(),
@@ -75,19 +68,16 @@ fn memory_that_a_kernel_has_cleared_has_no_loss() {
 /// Wrong metadata cost no event: the sub-buffers are ordered by their time stamps.
 #[test]
 fn damaged_words_of_metadata_cost_nothing() {
-    for seed in 0..60 {
-        for form in [Form::PerCpu, Form::Common] {
-            let made = make(form, seed);
-            let mut random = Random(seed ^ 0x5555);
-            let cpu = random.below(made.places.len() as u64) as usize;
-            let meta = made.places[cpu].0 + form.addresses();
-            for word in [8, 16, 32 + 4 * random.below(made.count as u64) as usize] {
-                let mut bytes = made.bytes.clone();
-                put(&mut bytes, meta + word, 0x7fff_fff0 + random.below(9), 4);
-                let region = read(&bytes).unwrap();
-                has(&region, &made.events, format_args!("{form:?} {seed} {word}"));
-                assert!(!region.evidence().notes.is_empty(), "{form:?} {seed} {word}");
-            }
+    for (seed, form, made) in regions(60) {
+        let mut random = Random(seed ^ 0x5555);
+        let cpu = random.below(made.places.len() as u64) as usize;
+        let meta = made.places[cpu].0 + form.addresses();
+        for word in [8, 16, 32 + 4 * random.below(made.count as u64) as usize] {
+            let mut bytes = made.bytes.clone();
+            put(&mut bytes, meta + word, 0x7fff_fff0 + random.below(9), 4);
+            let region = read(&bytes).unwrap();
+            has(&region, &made.events, format_args!("{form:?} {seed} {word}"));
+            assert!(!region.evidence().notes.is_empty(), "{form:?} {seed} {word}");
         }
     }
 }
@@ -97,11 +87,7 @@ fn damaged_words_of_metadata_cost_nothing() {
 #[test]
 fn blank_sub_buffers_beside_damaged_metadata_are_told() {
     let mut told = BTreeSet::new();
-    for (form, seed) in [Form::PerCpu, Form::Common]
-        .into_iter()
-        .flat_map(|form| (0..60).map(move |seed| (form, seed)))
-    {
-        let made = make(form, seed);
+    for (seed, form, made) in regions(60) {
         let mut random = Random(seed ^ 0x7777);
         let cpu = random.below(made.places.len() as u64) as usize;
         let (meta, data) = (made.places[cpu].0 + form.addresses(), made.places[cpu].1);
@@ -133,24 +119,16 @@ fn blank_sub_buffers_beside_damaged_metadata_are_told() {
 /// sub-buffers stand in the order of their times.
 #[test]
 fn metadata_of_a_cpu_that_is_gone_costs_nothing() {
-    for seed in 0..80 {
-        for form in [Form::PerCpu, Form::Common] {
-            let mut made = make(form, seed);
-            let mut random = Random(seed ^ 0x99);
-            if made.places.len() < 2 {
-                continue;
-            }
-            let cpu = random.below(made.places.len() as u64) as usize;
-            let (mut begin, mut end) = (made.places[cpu].0, made.places[cpu].1);
-            if form == Form::Common && seed % 3 == 0 {
-                (begin, end) = (0, SIZE);
-            }
-            let fill = if seed % 2 == 0 { 0 } else { 0xa5 };
-            made.bytes[begin..end].fill(fill);
-            let region = read(&made.bytes).unwrap();
-            has(&region, &made.events, format_args!("{form:?} {seed}, CPU {cpu}"));
-            assert!(!region.evidence().notes.is_empty(), "{form:?} {seed}");
+    for (seed, form, mut made) in regions(80).filter(|(_, _, made)| made.places.len() > 1) {
+        let cpu = Random(seed ^ 0x99).below(made.places.len() as u64) as usize;
+        let (mut begin, mut end) = made.places[cpu];
+        if form == Form::Common && seed % 3 == 0 {
+            (begin, end) = (0, SIZE);
         }
+        made.bytes[begin..end].fill(if seed % 2 == 0 { 0 } else { 0xa5 });
+        let region = read(&made.bytes).unwrap();
+        has(&region, &made.events, format_args!("{form:?} {seed}, CPU {cpu}"));
+        assert!(!region.evidence().notes.is_empty(), "{form:?} {seed}");
     }
 }
 
@@ -177,9 +155,7 @@ fn what_was_read_before_the_reboot_is_offered_again() {
             several += 1;
         }
         let region = read(&made.bytes).unwrap();
-        let found = events(&region);
-        in_order(&found, format_args!("{seed}"));
-        assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{seed}");
+        made.comes_back(&region, seed);
         assert!(!region.evidence().has_losses(), "{seed}: {:?}", region.evidence());
     }
     assert!(several > 20, "{several}");
@@ -189,8 +165,7 @@ fn what_was_read_before_the_reboot_is_offered_again() {
 /// and a note says so.
 #[test]
 fn an_emptied_sub_buffer_is_noted() {
-    for (seed, form) in (0..40).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
-        let mut made = make(form, seed);
+    for (seed, _, mut made) in regions(40) {
         let number = made.order[0][1];
         let emptied = made.pages.get(&(0, number)).filter(|events| !events.is_empty());
         let Some(emptied) = emptied.cloned() else { continue };
@@ -202,7 +177,7 @@ fn an_emptied_sub_buffer_is_noted() {
                 .iter()
                 .any(|note| note.contains("empty header"))
         );
-        let commit = made.places[0].1 + number * SIZE + 8;
+        let commit = made.place(0, number) + 8;
         made.bytes[commit..commit + 8].fill(0);
         let region = read(&made.bytes).unwrap();
         has(&region, &(&made.events - &emptied), format_args!("{seed}"));
@@ -219,8 +194,7 @@ fn an_emptied_sub_buffer_is_noted() {
 #[test]
 fn emptied_sub_buffers_are_kept_apart() {
     let mut several = 0;
-    for (seed, form) in (0..80).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
-        let mut made = make(form, seed);
+    for (seed, form, mut made) in regions(80) {
         let Some(number) = (0..made.count).find(|number| !made.order[0].contains(number)) else {
             continue;
         };
@@ -230,13 +204,12 @@ fn emptied_sub_buffers_are_kept_apart() {
         put(&mut page, at, 29 | 1 << 5, 4);
         put(&mut page, at + 4, (SIZE - at - 4) as u64, 4);
         put(&mut page, 8, 0, 8);
-        let begin = made.places[0].1 + number * SIZE;
+        let begin = made.place(0, number);
         assert!(read(&made.bytes).unwrap().emptied().is_none());
         made.bytes[begin..begin + SIZE].copy_from_slice(&page);
         let region = read(&made.bytes).unwrap();
         has(&region, &made.events, format_args!("{form:?} {seed}"));
-        let emptied =
-            region.emptied().map(|region| events(&region).into_iter().collect::<BTreeSet<_>>());
+        let emptied = region.emptied().as_ref().map(set);
         assert!(emptied == Some(own), "{form:?} {seed}: {emptied:?}");
         several += 1;
     }
@@ -276,7 +249,7 @@ fn mutated_metadata_invents_nothing() {
             // A region that cannot be recognised is refused aloud.
             let Ok(region) = read(&bytes) else { continue };
             let found = events(&region);
-            let set: BTreeSet<Event> = found.iter().cloned().collect();
+            let set = set(&region);
             let context =
                 format!("{form:?}, seed {seed}: offset {at:#x}, {new:#x} in place of {old:#x}");
             assert_eq!(set.len(), found.len(), "{context}: an event comes twice");

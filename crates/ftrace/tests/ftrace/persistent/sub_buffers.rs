@@ -1,6 +1,6 @@
 //! Damaged sub-buffers cost their own events, and no others.
 
-use super::made::{Event, Random, events, has, in_order, make, read, sub_buffer};
+use super::made::{Event, Random, events, has, in_order, make, read, regions, set, sub_buffer};
 use lastwords_ftrace::Ring;
 use lastwords_testkit::form::Form;
 use lastwords_testkit::persistent::{SIZE, put};
@@ -18,7 +18,7 @@ fn damage_costs_its_own_sub_buffer() {
         let mut random = Random(seed ^ 0x1234_5678);
         let cpu = random.below(made.places.len() as u64) as usize;
         let number = random.below(made.count as u64) as usize;
-        let begin = made.places[cpu].1 + number * SIZE;
+        let begin = made.place(cpu, number);
         let mut bytes = made.bytes.clone();
         // The header, or anything; a byte, or a line of the cache.
         let at = begin
@@ -29,7 +29,7 @@ fn damage_costs_its_own_sub_buffer() {
             *byte = random.below(256) as u8;
         }
         let Ok(region) = read(&bytes) else { panic!("{form:?} {seed}: the metadata are whole") };
-        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        let found = set(&region);
         let own = made.pages.get(&(cpu, number)).cloned().unwrap_or_default();
         let others: BTreeSet<Event> = made.events.difference(&own).cloned().collect();
         let lost = others.difference(&found).count();
@@ -110,26 +110,16 @@ fn naive(page: &[u8], cpu: usize) -> (BTreeSet<Event>, bool) {
 #[test]
 fn a_full_sub_buffer_needs_no_committed_size() {
     let mut several = 0;
-    for (seed, form) in (0..60).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
-        let mut made = make(form, seed);
-        let Some(number) =
-            made.order[0].get(1..).filter(|ring| ring.len() > 1).map(|ring| ring[ring.len() - 2])
-        else {
-            continue;
-        };
-        let begin = made.places[0].1 + number * SIZE;
-        let at =
-            16 + usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
-        // Padding, as a writer leaves it in front of an event that has no room.
+    for (seed, form, mut made) in regions(60) {
+        let [.., number, _] = made.ring()[..] else { continue };
         let is_full = seed % 4 > 0;
         if is_full {
-            put(&mut made.bytes, begin + at, 29 | 1 << 5, 4);
-            put(&mut made.bytes, begin + at + 4, (SIZE - at - 4) as u64, 4);
+            made.fill(0, number);
         }
-        put(&mut made.bytes, begin + 8, if seed % 2 == 0 { 0x7777_7777 } else { 0 }, 8);
+        let commit = made.place(0, number) + 8;
+        put(&mut made.bytes, commit, if seed % 2 == 0 { 0x7777_7777 } else { 0 }, 8);
         let region = read(&made.bytes).unwrap();
-        let events = &made.events;
-        let expected = if is_full { events.clone() } else { events - &made.pages[&(0, number)] };
+        let expected = if is_full { made.events.clone() } else { made.without(0, number) };
         has(&region, &expected, format_args!("{form:?} {seed}"));
         assert!(region.evidence().has_losses(), "{form:?} {seed}");
         several += usize::from(is_full);
@@ -151,7 +141,7 @@ fn a_flipped_bit_of_a_time_is_flipped_back() {
             continue;
         }
         let number = order[2 + random.below(order.len() as u64 - 4) as usize];
-        let begin = made.places[0].1 + number * SIZE;
+        let begin = made.place(0, number);
         let bit = 20 + random.below(40) as usize;
         made.bytes[begin + bit / 8] ^= 1 << (bit % 8);
         let region = read(&made.bytes).unwrap();
@@ -171,22 +161,18 @@ fn a_flipped_bit_of_a_time_is_flipped_back() {
 #[test]
 fn an_older_lap_at_the_end_is_stale() {
     let (mut stale, mut kept) = (0, 0);
-    for (form, seed) in [Form::PerCpu, Form::Common]
-        .into_iter()
-        .flat_map(|form| (0..60).map(move |seed| (form, seed)))
-    {
-        let mut made = make(form, seed);
+    for (seed, form, mut made) in regions(60) {
         let mut random = Random(seed ^ 0x77);
         let cpu = random.below(made.places.len() as u64) as usize;
         let number = *made.order[cpu].last().unwrap();
-        let begin = made.places[cpu].1 + number * SIZE;
+        let begin = made.place(cpu, number);
         let mut older = BTreeSet::new();
         let page = sub_buffer(&mut random, cpu, &mut 1000, &mut older);
         made.bytes[begin..begin + SIZE].copy_from_slice(&page);
         let own = made.pages.remove(&(cpu, number)).unwrap();
         let others: BTreeSet<Event> = made.events.difference(&own).cloned().collect();
         let region = read(&made.bytes).unwrap();
-        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        let found = set(&region);
         let evidence = region.evidence();
         let verdicts =
             |verdict| evidence.sub_buffers.iter().filter(|sub| sub.verdict == verdict).count();
@@ -212,15 +198,13 @@ fn lost_cache_lines_cost_what_reaches_into_them() {
     for seed in 0..100 {
         let mut made = make(Form::PerCpu, seed);
         let number = *made.order[0].last().unwrap();
-        let begin = made.places[0].1 + number * SIZE;
-        let commit =
-            usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
-        let lines = (16 + commit).div_ceil(64);
+        let begin = made.place(0, number);
+        let lines = made.end(0, number).div_ceil(64);
         let first = 1 + Random(seed).below(lines as u64) as usize;
         made.bytes[begin + first * 64..begin + (lines * 64).max(first * 64)].fill(0);
         let (readable, is_whole) = naive(&made.bytes[begin..begin + SIZE], 0);
         let region = read(&made.bytes).unwrap();
-        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        let found = set(&region);
         if is_whole && readable == made.pages[&(0, number)] {
             assert!(found == made.events && !region.evidence().has_losses(), "{seed}");
         } else if !is_whole {
@@ -242,22 +226,18 @@ fn older_cache_lines_are_not_taken_for_new() {
     for seed in 0..300 {
         let mut made = make(Form::Common, seed);
         let (newest, older) = (*made.order[0].last().unwrap(), made.order[0][0]);
-        let begin = made.places[0].1 + newest * SIZE;
-        let commit =
-            usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
-        let end = (16 + commit).next_multiple_of(64);
+        let begin = made.place(0, newest);
+        let end = made.end(0, newest).next_multiple_of(64);
         if seed % 4 == 0 {
             made.bytes[begin..begin + 64].fill(0);
         } else {
             let first = end.saturating_sub(256).max(64).min(end);
-            let from = made.places[0].1 + older * SIZE;
+            let from = made.place(0, older);
             made.bytes.copy_within(from + first..from + end, begin + first);
             made.bytes[begin + end..begin + SIZE].fill(0xa5);
         }
-        let (region, is_told) = read(&made.bytes)
-            .map(|region| (events(&region), region.evidence().has_losses()))
-            .unwrap();
-        let found: BTreeSet<Event> = region.into_iter().collect();
+        let region = read(&made.bytes).unwrap();
+        let (found, is_told) = (set(&region), region.evidence().has_losses());
         assert!(found.is_subset(&made.events) || !is_told, "{seed}: an event is invented");
         assert!(is_told || seed % 4 > 0, "{seed}: a header is lost, and nothing is told");
         seen += usize::from(is_told);
