@@ -1,10 +1,10 @@
 //! The fuzz targets that read kernels: their memory, their types, and what their tracer wrote.
 
-use std::collections::BTreeMap;
 use std::io::sink;
 use std::sync::Arc;
 
 use crate::image::Bytes;
+use crate::memory::Regions;
 use crate::scratch::file_of;
 use crate::script::Input;
 use lastwords_bytes::{Budget, ByteOrder};
@@ -15,7 +15,7 @@ use lastwords_ftrace::{
     text as ftrace_text,
 };
 use lastwords_image::vmcore::{Machine, open_physical};
-use lastwords_image::{Hole, HoleCause, Image, unwatched};
+use lastwords_image::{Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{
     Kernel, Mask, Sources, find, memory::Memory, virtual_memory::VirtualMemory,
@@ -99,7 +99,7 @@ pub fn kernel(data: &[u8]) {
     let mut input = Input::new(data);
     let len = usize::from(input.u16());
     let info = VmcoreInfo::parse(input.take(len));
-    let mut pages = Pages::default();
+    let mut pages = Regions::default();
     while !input.is_empty() && pages.0.len() < 512 {
         let (address, len) = (input.u64(), usize::from(input.u16()));
         pages.put(address, input.take(len));
@@ -120,48 +120,6 @@ pub fn kernel(data: &[u8]) {
     kernel.symbols.each(&mut |row| last = row.address);
     let _ =
         (kernel.symbols.at(last), kernel.symbols.text_at(last), kernel.module_types("toy_module"));
-}
-
-/// Memory of pages.
-#[derive(Default)]
-struct Pages(BTreeMap<u64, Box<[u8; 4096]>>);
-
-impl Pages {
-    fn put(&mut self, address: u64, bytes: &[u8]) {
-        for (at, byte) in (0..).map(|n| address.wrapping_add(n)).zip(bytes) {
-            self.0.entry(at >> 12).or_insert_with(|| Box::new([0; 4096]))[(at & 4095) as usize] =
-                *byte;
-        }
-    }
-}
-
-impl Memory for Pages {
-    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let mut at = address;
-        let mut rest = buf;
-        while !rest.is_empty() {
-            let hole = Hole { address: at, cause: HoleCause::Excluded };
-            let page = self.0.get(&(at >> 12)).ok_or(hole)?;
-            let from = (at & 4095) as usize;
-            let len = rest.len().min(4096 - from);
-            let (part, behind) = rest.split_at_mut(len);
-            part.copy_from_slice(&page[from..from + len]);
-            (at, rest) = (at.wrapping_add(len as u64), behind);
-        }
-        Ok(())
-    }
-
-    fn byte_order(&self) -> lastwords_bytes::ByteOrder {
-        lastwords_bytes::ByteOrder::Little
-    }
-
-    fn word_size(&self) -> u8 {
-        8
-    }
-
-    fn page_size(&self) -> u64 {
-        4096
-    }
 }
 
 /// A trace.dat file: every array as text, and as what goes through the visitor.

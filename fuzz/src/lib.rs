@@ -5,6 +5,8 @@ pub mod ctf;
 #[path = "../../crates/testkit/tests/testkit/common/image.rs"]
 pub mod image;
 pub mod kernels;
+#[path = "../../crates/kernel/tests/kernel/support/memory.rs"]
+mod memory;
 pub mod regions;
 mod scratch;
 pub mod script;

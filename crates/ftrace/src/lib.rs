@@ -60,6 +60,9 @@ pub use windowed::Windowed;
 #[cfg(test)]
 extern crate self as lastwords_ftrace;
 #[cfg(test)]
+#[path = "../../kernel/tests/kernel/support/memory.rs"]
+mod kernel_memory;
+#[cfg(test)]
 mod perfetto_tests;
 #[cfg(test)]
 mod samples;

@@ -1,6 +1,7 @@
 //! Writes BTF (`include/uapi/linux/btf.h`).
 
 use crate::put::Order;
+use std::collections::HashMap;
 
 /// A blob that grows type by type.
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub struct Writer {
     strings: Vec<u8>,
     next: u32,
     first_string: u32,
+    /// The types that have a name.
+    known: HashMap<String, u32>,
 }
 
 impl Default for Writer {
@@ -22,7 +25,26 @@ impl Writer {
     /// A blob without types.
     #[must_use]
     pub fn new(order: Order) -> Self {
-        Self { order, types: Vec::new(), strings: vec![0], next: 1, first_string: 0 }
+        let known = HashMap::from([("void".to_owned(), 0)]);
+        Self { order, types: Vec::new(), strings: vec![0], next: 1, first_string: 0, known }
+    }
+
+    /// A blob with the integers that a kernel's types begin with, and the kernel's names of them.
+    #[must_use]
+    pub fn of_kernel() -> Self {
+        let mut own = Self::default();
+        for (name, size, signed, short) in [
+            ("long unsigned int", 8, false, "u64"),
+            ("int", 4, true, "s32"),
+            ("unsigned int", 4, false, "u32"),
+            ("short unsigned int", 2, false, "u16"),
+            ("unsigned char", 1, false, "u8"),
+            ("char", 1, true, "s8"),
+        ] {
+            let id = own.int(name, size, signed);
+            own.typedef(short, id);
+        }
+        own
     }
 
     /// Goes on where another blob ends: its next type number and the size of its strings.
@@ -35,6 +57,7 @@ impl Writer {
             strings: Vec::new(),
             next: base.next,
             first_string: base.first_string + strings,
+            known: base.known.clone(),
         }
     }
 
@@ -61,6 +84,9 @@ impl Writer {
         size_or_type: u32,
         body: &[u32],
     ) -> u32 {
+        if !name.is_empty() {
+            self.known.insert(name.to_owned(), self.next);
+        }
         let name = self.string(name);
         self.words(&[name, kind << 24 | info, size_or_type]);
         self.words(body);
@@ -114,6 +140,42 @@ impl Writer {
         let members: Vec<_> =
             members.iter().map(|(name, id, offset)| (*name, *id, offset * 8)).collect();
         self.composite(4, name, size, &members)
+    }
+
+    /// Structures, each as `NAME SIZE: TYPE MEMBER@OFFSET, TYPE MEMBER@OFFSET`, with the types that
+    /// [`Writer::named`] takes. A line that ends with a comma goes on in the next one.
+    ///
+    /// # Panics
+    /// It is none, or has a type that is not known.
+    pub fn declare(&mut self, text: &str) {
+        for line in text.replace(",\n", ",").lines() {
+            let (head, members) = line.split_once(": ").expect("a structure");
+            let (name, size) = head.trim().split_once(' ').expect("a name and a size");
+            let members = members.split(',').map(|member| {
+                let (kind, member) = member.trim().rsplit_once(' ').expect("a type");
+                let (name, at) = member.split_once('@').expect("an offset");
+                (name, self.named(kind), at.parse().expect("a number"))
+            });
+            let members: Vec<_> = members.collect();
+            self.structure(name, size.parse().expect("a number"), &members);
+        }
+    }
+
+    /// A type by its name, with its stars and counts of elements: `char[16]`, `bpf_map**`.
+    ///
+    /// # Panics
+    /// No type has that name.
+    pub fn named(&mut self, name: &str) -> u32 {
+        if let Some(target) = name.strip_suffix('*') {
+            let target = self.named(target);
+            return self.pointer(target);
+        }
+        if let Some((element, count)) = name.strip_suffix(']').and_then(|name| name.split_once('['))
+        {
+            let element = self.named(element);
+            return self.array(element, count.parse().expect("a number"));
+        }
+        *self.known.get(name).unwrap_or_else(|| panic!("no type {name}"))
     }
 
     /// An enumeration of signed numbers.

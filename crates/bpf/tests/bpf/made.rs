@@ -1,6 +1,6 @@
 //! A kernel with BPF: its types, its tables of ids, and what a test puts into its maps.
 
-use crate::memory::{Pages, TEXT};
+use crate::memory::{Regions, TEXT};
 use lastwords_kernel::Kernel;
 use lastwords_testkit::btf::Writer;
 
@@ -26,7 +26,7 @@ pub(crate) const DATA: u64 = 0x3000;
 /// The kernel that is made.
 #[derive(Clone)]
 pub(crate) struct Made {
-    pub(crate) memory: Pages,
+    pub(crate) memory: Regions,
     next: u64,
     maps: Vec<u64>,
     programs: Vec<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct Made {
 
 impl Default for Made {
     fn default() -> Self {
-        let mut memory = Pages::default();
+        let mut memory = Regions::default();
         for (cpu, base) in (0..).zip(PER_CPU) {
             memory.put_u64(OFFSETS + 8 * cpu, base);
         }
@@ -166,42 +166,34 @@ impl Made {
 
 /// The types that Linux 6.19 has, with other offsets.
 fn types() -> Writer {
-    let mut w = Writer::default();
-    let [int, long] = [w.int("unsigned int", 4, false), w.int("long unsigned int", 8, false)];
-    let [char, byte] = [w.int("char", 1, true), w.int("unsigned char", 1, false)];
-    let any = w.pointer(0);
-    let root = w.structure("xarray", 16, &[("xa_head", any, 8)]);
-    w.structure("idr", 24, &[("idr_rt", root, 0), ("idr_base", int, 16)]);
-    let slots = w.array(any, SLOT_COUNT as u32);
-    let node = [
-        ("shift", byte, 0),
-        ("offset", byte, 1),
-        ("count", byte, 2),
-        ("array", any, 8),
-        ("slots", slots, 40),
-    ];
-    w.structure("xa_node", (SLOTS + 8 * SLOT_COUNT) as u32, &node);
-    let name = w.array(char, 16);
-    let btf = w.structure("btf", 64, &[("data", any, 0), ("data_size", int, 8)]);
-    let btf = w.pointer(btf);
-    let head = [
-        ("map_type", int, 8),
-        ("key_size", int, 12),
-        ("value_size", int, 16),
-        ("max_entries", int, 20),
-        ("map_flags", int, 24),
-        ("id", int, 28),
-    ];
-    let tail = [
-        ("btf_key_type_id", int, 32),
-        ("btf_value_type_id", int, 36),
-        ("btf", btf, 40),
-        ("name", name, 48),
-    ];
-    let map = w.structure("bpf_map", 64, &[&head[..], &tail].concat());
-    programs(&mut w, map, [int, long, char, name, byte]);
-    rings(&mut w, map, [long, char, byte]);
-    tables(&mut w, map, [int, char, any]);
+    let mut w = Writer::of_kernel();
+    let node = SLOTS + 8 * SLOT_COUNT;
+    w.declare(&format!(
+        "xarray 16: void* xa_head@8
+         idr 24: xarray idr_rt@0, u32 idr_base@16
+         xa_node {node}: u8 shift@0, u8 offset@1, u8 count@2, void* array@8,
+             void*[{SLOT_COUNT}] slots@{SLOTS}
+         btf 64: void* data@0, u32 data_size@8
+         bpf_map 64: u32 map_type@8, u32 key_size@12, u32 value_size@16, u32 max_entries@20,
+             u32 map_flags@24, u32 id@28, u32 btf_key_type_id@32, u32 btf_value_type_id@36,
+             btf* btf@40, char[16] name@48
+         bpf_prog_aux 128: u32 id@0, char[16] name@8, u32 used_map_cnt@24, bpf_map** used_maps@32,
+             char* attach_func_name@40, u64 load_time@48
+         bpf_prog 64: u32 type@4, u8[8] tag@24, bpf_prog_aux* aux@32
+         bpf_link 64: u32 id@8, u32 type@12, bpf_prog* prog@24
+         bpf_ringbuf {DATA}: u64 mask@64, u8 overwrite_mode@72, u64 consumer_pos@{CONSUMER},
+             u64 producer_pos@{PRODUCER}, u64 overwrite_pos@{OVERWRITTEN}, char[0] data@{DATA}
+         bpf_ringbuf_map 72: bpf_map map@0, bpf_ringbuf* rb@64
+         hlist_nulls_head 8: void* first@0
+         bucket 16: hlist_nulls_head head@0
+         bpf_htab 96: bpf_map map@0, bucket* buckets@64, u32 n_buckets@72
+         hlist_nulls_node 16: void* next@0
+         htab_elem 48: hlist_nulls_node hash_node@8, char[0] key@48"
+    ));
+    let [map, size, values, pointers] =
+        ["bpf_map", "u32", "char[0]", "void*[0]"].map(|name| w.named(name));
+    let either = w.composite(5, "", 0, &[("value", values, 0), ("pptrs", pointers, 0)]);
+    w.structure("bpf_array", 80, &[("map", map, 0), ("elem_size", size, 64), ("", either, 80)]);
     w.enumeration(
         "bpf_map_type",
         &[
@@ -218,54 +210,4 @@ fn types() -> Writer {
     w.enumeration("bpf_prog_type", &[("BPF_PROG_TYPE_TRACEPOINT", 5)]);
     w.enumeration("bpf_link_type", &[("BPF_LINK_TYPE_PERF_EVENT", 7)]);
     w
-}
-
-fn programs(w: &mut Writer, map: u32, [int, long, char, name, byte]: [u32; 5]) {
-    let map = w.pointer(map);
-    let (used, text) = (w.pointer(map), w.pointer(char));
-    let aux = [
-        ("id", int, 0),
-        ("name", name, 8),
-        ("used_map_cnt", int, 24),
-        ("used_maps", used, 32),
-        ("attach_func_name", text, 40),
-        ("load_time", long, 48),
-    ];
-    let aux = w.structure("bpf_prog_aux", 128, &aux);
-    let (aux, tag) = (w.pointer(aux), w.array(byte, 8));
-    let program =
-        w.structure("bpf_prog", 64, &[("type", int, 4), ("tag", tag, 24), ("aux", aux, 32)]);
-    let program = w.pointer(program);
-    w.structure("bpf_link", 64, &[("id", int, 8), ("type", int, 12), ("prog", program, 24)]);
-}
-
-fn rings(w: &mut Writer, map: u32, [long, char, byte]: [u32; 3]) {
-    let data = w.array(char, 0);
-    let ring = [
-        ("mask", long, 64),
-        ("overwrite_mode", byte, 72),
-        ("consumer_pos", long, CONSUMER as u32),
-        ("producer_pos", long, PRODUCER as u32),
-        ("overwrite_pos", long, OVERWRITTEN as u32),
-        ("data", data, DATA as u32),
-    ];
-    let ring = w.structure("bpf_ringbuf", DATA as u32, &ring);
-    let ring = w.pointer(ring);
-    w.structure("bpf_ringbuf_map", 72, &[("map", map, 0), ("rb", ring, 64)]);
-}
-
-fn tables(w: &mut Writer, map: u32, [int, char, any]: [u32; 3]) {
-    let (values, pointers) = (w.array(char, 0), w.array(any, 0));
-    let either = w.composite(5, "", 0, &[("value", values, 0), ("pptrs", pointers, 0)]);
-    w.structure("bpf_array", 80, &[("map", map, 0), ("elem_size", int, 64), ("", either, 80)]);
-    let head = w.structure("hlist_nulls_head", 8, &[("first", any, 0)]);
-    let bucket = w.structure("bucket", 16, &[("head", head, 0)]);
-    let bucket = w.pointer(bucket);
-    w.structure(
-        "bpf_htab",
-        96,
-        &[("map", map, 0), ("buckets", bucket, 64), ("n_buckets", int, 72)],
-    );
-    let node = w.structure("hlist_nulls_node", 16, &[("next", any, 0)]);
-    w.structure("htab_elem", 48, &[("hash_node", node, 8), ("key", values, 48)]);
 }

@@ -2,5 +2,6 @@
 
 mod made;
 mod maps;
+#[path = "../../../kernel/tests/kernel/support/memory.rs"]
 mod memory;
 mod rings;

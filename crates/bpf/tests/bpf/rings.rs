@@ -1,7 +1,7 @@
 //! Ring buffers: every record that was submitted is there, and every other one is accounted for.
 
 use crate::made::{CONSUMER, DATA, Made, OVERWRITTEN, PRODUCER};
-use crate::memory::{Pages, causes};
+use crate::memory::{Regions, causes};
 use lastwords_bpf::{Bpf, Content, Record, State};
 use lastwords_trace::evidence::{Cause, Gap};
 
@@ -23,7 +23,7 @@ impl Writer {
     }
 
     /// Writes one record, with the bits of its length word.
-    fn write(&mut self, memory: &mut Pages, len: usize, bits: u32) {
+    fn write(&mut self, memory: &mut Regions, len: usize, bits: u32) {
         let number = self.all.len();
         let data: Vec<u8> = (0..len).map(|n| (number * 7 + n) as u8 | 1).collect();
         let header = self.ring + DATA + self.at % SIZE;

@@ -1,7 +1,7 @@
 //! kallsyms by a writer that shares nothing with the reader.
 
-use crate::support::Regions;
 use crate::support::kallsyms::{Encoding, write};
+use crate::support::memory::Regions;
 use lastwords_bytes::Budget;
 use lastwords_kernel::kallsyms::Kallsyms;
 

@@ -1,6 +1,8 @@
 //! A kernel image by a writer that shares nothing with the reader: tables as `scripts/kallsyms.c`
 //! orders them, in an ELF file, in a bzImage.
 
+use crate::support::kallsyms::{Encoding, Order, write_in};
+use crate::support::memory::Regions;
 use lastwords_bytes::Budget;
 use lastwords_kernel::vmlinux;
 use lastwords_testkit::btf::Writer;
@@ -13,65 +15,9 @@ const PLACES: [u64; 4] = [0x10, 0x100, 0x200, 0x1000];
 /// Offset in the file of the segment.
 const SEGMENT: usize = 0x1000;
 
-/// How the image's symbol table keeps addresses.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Offsets {
-    FromBase,
-    FromOwnPlace,
-    /// From a base, before the number of symbols: kernels up to Linux 6.3.
-    First,
-}
-
-fn align(bytes: &mut Vec<u8>) {
-    bytes.resize(bytes.len().next_multiple_of(8), 0);
-}
-
-/// The tables at the end of a segment: each name is a length and tokens of one character.
-fn tables(segment: &mut Vec<u8>, symbols: &[(u64, String)], offsets: Offsets) {
-    if offsets == Offsets::First {
-        symbols.iter().for_each(|(address, _)| {
-            segment.extend((address.wrapping_sub(BASE) as u32).to_le_bytes())
-        });
-        align(segment);
-        segment.extend(BASE.to_le_bytes());
-    }
-    segment.extend((symbols.len() as u32).to_le_bytes());
-    align(segment);
-    let names = segment.len();
-    let mut markers = Vec::new();
-    for (n, (_, name)) in symbols.iter().enumerate() {
-        if n % 256 == 0 {
-            markers.push((segment.len() - names) as u32);
-        }
-        segment.push(name.len() as u8 + 1);
-        segment.extend([b"T", name.as_bytes()].concat());
-    }
-    align(segment);
-    markers.iter().for_each(|marker| segment.extend(marker.to_le_bytes()));
-    align(segment);
-    let (table, mut index) = (segment.len(), Vec::new());
-    for token in 0..=255u8 {
-        index.extend(((segment.len() - table) as u16).to_le_bytes());
-        segment.extend([token.max(1), 0]);
-    }
-    align(segment);
-    segment.extend(index);
-    if offsets == Offsets::First {
-        return;
-    }
-    for (address, _) in symbols {
-        let from = if offsets == Offsets::FromBase { BASE } else { BASE + segment.len() as u64 };
-        segment.extend((address.wrapping_sub(from) as u32).to_le_bytes());
-    }
-    align(segment);
-    segment.extend(if offsets == Offsets::FromBase { BASE.to_le_bytes() } else { [0x55; 8] });
-}
-
-fn elf(offsets: Offsets) -> Vec<u8> {
-    let mut types = Writer::default();
-    types.int("int", 4, true);
-    types.int("long unsigned int", 8, false);
-    let btf = types.finish(&[]);
+/// An image whose symbol table is in the order, and keeps addresses in the way, of some kernel.
+fn elf(order: Order, encoding: Encoding) -> Vec<u8> {
+    let btf = Writer::of_kernel().finish(&[]);
     let mut notes = [4u32, 4, 3].map(u32::to_le_bytes).concat();
     notes.extend(b"GNU\0\xab\xcd\xef\x01");
     let [banner, note, blob, tables_at] = PLACES;
@@ -90,7 +36,15 @@ fn elf(offsets: Offsets) -> Vec<u8> {
     for (at, bytes) in [(banner, BANNER), (note, &notes), (blob, &btf)] {
         segment[at as usize..][..bytes.len()].copy_from_slice(bytes);
     }
-    tables(&mut segment, &symbols, offsets);
+    let symbols: Vec<_> = symbols.iter().map(|(at, name)| (*at, 'T', name.as_str())).collect();
+    let (mut memory, at) = (Regions::default(), BASE + tables_at);
+    let tables = write_in(order, &mut memory, at, BASE, encoding, &symbols);
+    if encoding == Encoding::OwnPlace {
+        // No base follows the offsets.
+        let behind = tables.offsets + (symbols.len() as u64 * 4).next_multiple_of(8);
+        memory.put(behind, &[0x55; 8]);
+    }
+    segment.extend(memory.0.remove(&at).unwrap());
     let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
     let header: [u64; 3] = [BASE, 64, 0];
     header.iter().for_each(|word| file.extend(word.to_le_bytes()));
@@ -131,10 +85,10 @@ fn check(file: Vec<u8>) {
 
 #[test]
 fn symbols_types_and_build_id_are_found() {
-    for offsets in [Offsets::FromBase, Offsets::FromOwnPlace, Offsets::First] {
-        check(elf(offsets));
-    }
-    let file = elf(Offsets::FromBase);
+    check(elf(Order::OffsetsLast, Encoding::OwnPlace));
+    check(elf(Order::OffsetsFirst, Encoding::Based));
+    let file = elf(Order::OffsetsLast, Encoding::Based);
+    check(file.clone());
     check(bz_image(&file));
     assert!(
         vmlinux::is_image(&file)
@@ -147,12 +101,12 @@ fn symbols_types_and_build_id_are_found() {
 fn what_is_no_kernel_for_x86_is_refused() {
     let refused =
         |file: Vec<u8>| vmlinux::open(file, Arc::new(Budget::default())).err().unwrap().to_string();
-    let mut arm = elf(Offsets::FromBase);
+    let mut arm = elf(Order::OffsetsLast, Encoding::Based);
     arm[18] = 183;
     assert!(refused(arm).contains("x86-64"));
     assert!(refused(b"text".to_vec()).contains("an ELF file, or a bzImage"));
     assert!(refused(bz_image(b"neither")).contains("gzip, xz, zstd or lz4"));
-    let mut without = elf(Offsets::FromBase);
+    let mut without = elf(Order::OffsetsLast, Encoding::Based);
     let digits = without.windows(4).position(|four| four == b"0\x001\0").unwrap();
     without[digits + 2] = b'x';
     assert!(refused(without).contains("KALLSYMS"));
@@ -161,7 +115,7 @@ fn what_is_no_kernel_for_x86_is_refused() {
 /// Each image that is cut or damaged somewhere is read or refused.
 #[test]
 fn damage_is_no_panic() {
-    let whole = elf(Offsets::FromBase);
+    let whole = elf(Order::OffsetsLast, Encoding::Based);
     for at in (0..whole.len()).step_by(37) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x81;

@@ -1,6 +1,6 @@
 //! A kernel with one process that has perf's events open, and what a test writes into its buffer.
 
-use crate::memory::{Pages, TEXT};
+use crate::memory::{Regions, TEXT};
 use lastwords_perf::{Perf, Record};
 use lastwords_testkit::btf::Writer;
 use lastwords_trace::evidence::Gap;
@@ -20,7 +20,7 @@ const PMU: u64 = FILES + 0xc000;
 pub(crate) const RING: u64 = FILES + 0x10000;
 pub(crate) const USER: u64 = FILES + 0x20000;
 pub(crate) const DATA: u64 = FILES + 0x40000;
-/// Pages of data.
+/// Regions of data.
 const PAGES: u64 = 4;
 pub(crate) const SIZE: u64 = PAGES * 4096;
 /// Offset in a `struct perf_event`.
@@ -34,7 +34,7 @@ const NAMING: u64 = 1 << 7 | 1 << 16;
 /// The kernel that is made, and the records that were written.
 #[derive(Clone)]
 pub(crate) struct Made {
-    pub(crate) memory: Pages,
+    pub(crate) memory: Regions,
     is_backward: bool,
     head: u64,
     /// Position and bytes of all records, the oldest first.
@@ -44,7 +44,7 @@ pub(crate) struct Made {
 impl Made {
     /// A process with two events that share a buffer.
     pub(crate) fn new(is_backward: bool) -> Self {
-        let mut m = Pages::default();
+        let mut m = Regions::default();
         m.put(TASK, &[0; 256]);
         m.put(TASK, b"perf");
         m.put(TASK + 16, &[7, 0, 0, 0, 7, 0, 0, 0]);
@@ -89,7 +89,7 @@ impl Made {
         Self { memory: m, is_backward, head: 0, all: Vec::new() }
     }
 
-    /// Address of a position in the data. Pages are not next to each other.
+    /// Address of a position in the data. Regions are not next to each other.
     pub(crate) fn address(position: u64) -> u64 {
         let offset = position % SIZE;
         DATA + offset / 4096 * 8192 + offset % 4096
@@ -204,63 +204,24 @@ pub(crate) fn lost(count: u64) -> Vec<u8> {
 
 /// The types that Linux 6.12 has, with other offsets.
 fn types() -> Writer {
-    let mut w = Writer::default();
-    let [int, long] = [w.int("unsigned int", 4, false), w.int("long unsigned int", 8, false)];
-    let [char, byte] = [w.int("char", 1, true), w.int("unsigned char", 1, false)];
-    let (any, text) = (w.pointer(0), w.pointer(char));
-    let list = w.structure("list_head", 16, &[("next", any, 0), ("prev", any, 8)]);
-    let anys = w.pointer(any);
-    let longs = w.pointer(long);
-    let table = [("max_fds", int, 0), ("fd", anys, 8), ("open_fds", longs, 16)];
-    let table = w.structure("fdtable", 24, &table);
-    let table = w.pointer(table);
-    let files = w.structure("files_struct", 8, &[("fdt", table, 0)]);
-    let (files, comm) = (w.pointer(files), w.array(char, 16));
-    let task = [
-        ("comm", comm, 0),
-        ("pid", int, 16),
-        ("tgid", int, 20),
-        ("tasks", list, 24),
-        ("files", files, 40),
-    ];
-    w.structure("task_struct", 256, &task);
-    w.structure("file", 16, &[("f_op", any, 0), ("private_data", any, 8)]);
-    let attr = [
-        ("type", int, 0),
-        ("size", int, 4),
-        ("config", long, 8),
-        ("sample_period", long, 16),
-        ("sample_type", long, 24),
-        ("read_format", long, 32),
-        ("sample_id_all", byte, 40),
-        ("write_backward", byte, 41),
-        ("freq", byte, 42),
-    ];
-    let attr = w.structure("perf_event_attr", 136, &attr);
-    let pages = w.array(any, 0);
-    let page = [("data_head", long, 0), ("data_tail", long, 8), ("data_size", long, 16)];
-    let page = w.structure("perf_event_mmap_page", 4096, &page);
-    let page = w.pointer(page);
-    let ring = [
-        ("nr_pages", int, 0),
-        ("overwrite", byte, 4),
-        ("head", long, 8),
-        ("nest", int, 16),
-        ("lost", long, 24),
-        ("user_page", page, 32),
-        ("data_pages", pages, 40),
-    ];
-    let ring = w.structure("perf_buffer", 40, &ring);
-    let pmu = w.structure("pmu", 8, &[("name", text, 0)]);
-    let (ring, pmu) = (w.pointer(ring), w.pointer(pmu));
-    let event = [
-        ("id", long, 0),
-        ("cpu", int, 8),
-        ("rb", ring, 16),
-        ("pmu", pmu, 24),
-        ("attr", attr, ATTR as u32),
-    ];
-    w.structure("perf_event", 512, &event);
+    let mut w = Writer::of_kernel();
+    w.declare(&format!(
+        "list_head 16: void* next@0, void* prev@8
+         fdtable 24: u32 max_fds@0, void** fd@8, u64* open_fds@16
+         files_struct 8: fdtable* fdt@0
+         task_struct 256: char[16] comm@0, u32 pid@16, u32 tgid@20, list_head tasks@24,
+             files_struct* files@40
+         file 16: void* f_op@0, void* private_data@8
+         perf_event_attr 136: u32 type@0, u32 size@4, u64 config@8, u64 sample_period@16,
+             u64 sample_type@24, u64 read_format@32, u8 sample_id_all@40, u8 write_backward@41,
+             u8 freq@42
+         perf_event_mmap_page 4096: u64 data_head@0, u64 data_tail@8, u64 data_size@16
+         perf_buffer 40: u32 nr_pages@0, u8 overwrite@4, u64 head@8, u32 nest@16, u64 lost@24,
+             perf_event_mmap_page* user_page@32, void*[0] data_pages@40
+         pmu 8: char* name@0
+         perf_event 512: u64 id@0, u32 cpu@8, perf_buffer* rb@16, pmu* pmu@24,
+             perf_event_attr attr@{ATTR}"
+    ));
     w.enumeration(
         "perf_event_type",
         &[("PERF_RECORD_COMM", 3), ("PERF_RECORD_SAMPLE", 9), ("PERF_RECORD_MAX", 22)],

@@ -3,6 +3,6 @@
 mod damage;
 mod data;
 mod made;
-#[path = "../../../bpf/tests/bpf/memory.rs"]
+#[path = "../../../kernel/tests/kernel/support/memory.rs"]
 mod memory;
 mod positions;

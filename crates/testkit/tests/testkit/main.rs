@@ -18,6 +18,8 @@ mod hostile_traces;
 #[path = "../../../../fuzz/src/kernels.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
 mod kernels;
+#[path = "../../../kernel/tests/kernel/support/memory.rs"]
+mod memory;
 mod naive;
 mod proportion;
 #[path = "../../../../fuzz/src/regions.rs"]

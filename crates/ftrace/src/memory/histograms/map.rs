@@ -259,15 +259,9 @@ impl<'k> Map<'k> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lastwords_bytes::Budget;
-    use lastwords_image::{Hole, HoleCause};
-    use lastwords_kernel::Sources;
-    use lastwords_kernel::memory::Memory;
-    use lastwords_kernel::vmcoreinfo::VmcoreInfo;
+    use crate::kernel_memory::{Regions, TEXT};
     use lastwords_testkit::btf::Writer;
-    use std::sync::Arc;
 
-    const TEXT: u64 = 0xffff_ffff_8100_0000;
     const BASE: u64 = 0xffff_8880_0000_0000;
     const MAP: u64 = BASE;
     const SLOT_PAGES: u64 = BASE + 0x400;
@@ -280,17 +274,17 @@ mod tests {
 
     /// Memory from [`BASE`] on.
     #[derive(Clone)]
-    struct Made(Vec<u8>);
+    struct Made(Regions);
 
     impl Made {
         fn put(&mut self, at: u64, value: u64) {
-            let at = (at - BASE) as usize;
-            self.0[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            self.0.put_u64(at, value);
         }
 
         /// A table of 128 elements, of which the first are taken.
         fn new(from_zero: bool) -> Self {
-            let mut made = Self(vec![0; 0x8000]);
+            let mut made = Self(Regions::default());
+            made.0.add(BASE, vec![0; 0x8000]);
             let next = if from_zero { ROWS } else { ROWS - 1 };
             // map_bits, map_size, max_elts, key_size, next_elt, hits, drops, map, elts, fields.
             for (n, value) in [7, 256, 128, 8, next, 15, 0, SLOT_PAGES, POOL_PAGES, COMPARE]
@@ -326,13 +320,7 @@ mod tests {
 
         /// The keys that are found, the number of losses, and the rows that were begun.
         fn read(&self) -> (Vec<u64>, usize, u64) {
-            let info =
-                VmcoreInfo::parse(format!("OSRELEASE=6.99\nSYMBOL(_stext)={TEXT:x}\n").as_bytes());
-            let mut sources = Sources::default();
-            sources.btf = Some(types().finish(&[]));
-            sources.system_map(&format!("{TEXT:016x} T _stext\n"), &info).unwrap();
-            let memory = Arc::new(self.clone());
-            let kernel = Kernel::open(memory, &info, sources, Arc::new(Budget::default())).unwrap();
+            let kernel = self.0.clone().open(types().finish(&[]), &[]);
             let object = kernel.object("tracing_map", MAP).unwrap();
             let from_zero = Map::counts_from_zero(&kernel, object).unwrap();
             let map = Map::new(&kernel, object, from_zero).unwrap();
@@ -344,51 +332,19 @@ mod tests {
         }
     }
 
-    impl Memory for Made {
-        fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-            let from = usize::try_from(address.wrapping_sub(BASE)).unwrap();
-            let bytes = from.checked_add(buf.len()).and_then(|end| self.0.get(from..end));
-            let hole = Hole { address, cause: HoleCause::Excluded };
-            buf.copy_from_slice(bytes.ok_or(hole)?);
-            Ok(())
-        }
-
-        fn byte_order(&self) -> ByteOrder {
-            ByteOrder::Little
-        }
-
-        fn word_size(&self) -> u8 {
-            8
-        }
-
-        fn page_size(&self) -> u64 {
-            4096
-        }
-    }
-
     /// The types that the table needs. All numbers have eight bytes.
     fn types() -> Writer {
-        let mut w = Writer::default();
-        let long = w.int("long unsigned int", 8, false);
-        let any = w.pointer(0);
-        let pages = w.pointer(any);
-        let names = ["entry_size_shift", "entry_shift", "entries_per_page"];
-        let members: Vec<_> =
-            (0..).map(|n| n * 8).zip(names).map(|(at, name)| (name, long, at)).collect();
-        let array = [&members[..], &[("pages", pages, 24)]].concat();
-        let array = w.structure("tracing_map_array", 32, &array);
-        let array = w.pointer(array);
-        let field = w.structure("tracing_map_field", 16, &[("cmp_fn", any, 0), ("sum", long, 8)]);
-        let (one, fields) = (w.array(field, 1), w.pointer(field));
-        let element = [("map", any, 0), ("key", any, 8), ("fields", fields, 16)];
-        let element = w.structure("tracing_map_elt", 64, &element);
-        let element = w.pointer(element);
-        w.structure("tracing_map_entry", 16, &[("key", long, 0), ("val", element, 8)]);
-        let names = ["map_bits", "map_size", "max_elts", "key_size", "next_elt", "hits", "drops"];
-        let members: Vec<_> =
-            (0..).map(|n| n * 8).zip(names).map(|(at, name)| (name, long, at)).collect();
-        let map = [&members[..], &[("map", array, 56), ("elts", array, 64), ("fields", one, 72)]];
-        w.structure("tracing_map", 88, &map.concat());
+        let mut w = Writer::of_kernel();
+        w.declare(
+            "tracing_map_array 32: u64 entry_size_shift@0, u64 entry_shift@8, u64 entries_per_page@16,
+                 void** pages@24
+             tracing_map_field 16: void* cmp_fn@0, u64 sum@8
+             tracing_map_elt 64: void* map@0, void* key@8, tracing_map_field* fields@16
+             tracing_map_entry 16: u64 key@0, tracing_map_elt* val@8
+             tracing_map 88: u64 map_bits@0, u64 map_size@8, u64 max_elts@16, u64 key_size@24,
+                 u64 next_elt@32, u64 hits@40, u64 drops@48, tracing_map_array* map@56,
+                 tracing_map_array* elts@64, tracing_map_field[1] fields@72",
+        );
         w
     }
 
@@ -399,10 +355,10 @@ mod tests {
             let mut made = Made::new(from_zero);
             let whole = ((70..75).collect::<Vec<u64>>(), 0, ROWS);
             assert_eq!(made.read(), whole, "from zero: {from_zero}");
-            made.0[0x1000..0x2000].fill(0);
+            made.0.put(SLOTS, &[0; 0x1000]);
             assert_eq!(made.read(), whole, "from zero: {from_zero}");
             // The first elements, too.
-            made.0[0x3000..0x3080].fill(0);
+            made.0.put(ELEMENTS, &[0; 0x80]);
             assert_eq!(made.read(), ((72..75).collect(), 2, ROWS), "from zero: {from_zero}");
         }
     }

@@ -1,6 +1,6 @@
 //! Writes kallsyms tables.
 
-use super::Regions;
+use super::memory::Regions;
 use lastwords_kernel::kallsyms::Tables;
 
 /// How addresses are kept.

@@ -1,8 +1,8 @@
 //! A small kernel: types, symbols, two CPUs, three tasks, one module, a log, names that ftrace
 //! kept.
 
-use super::Regions;
 use super::kallsyms::{Encoding, Order, write, write_in};
+use super::memory::Regions;
 use lastwords_kernel::kallsyms::Tables;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use lastwords_testkit::btf::Writer;
@@ -54,109 +54,55 @@ pub(crate) fn added(n: usize) -> u64 {
 }
 
 fn types() -> Writer {
-    let mut w = Writer::default();
-    let int = w.int("int", 4, true);
-    let long = w.int("long unsigned int", 8, false);
-    let char = w.int("char", 1, false);
-    let short = w.int("u16", 2, false);
-    let atomic = w.structure("atomic_long_t", 8, &[("counter", long, 0)]);
-    let list = w.structure("list_head", 16, &[("next", long, 0), ("prev", long, 8)]);
-    let name = w.array(char, 65);
-    let names = ["sysname", "nodename", "release", "version", "machine"];
-    let members: Vec<_> =
-        names.iter().enumerate().map(|(n, field)| (*field, name, n as u32 * 65)).collect();
-    let uts = w.structure("new_utsname", 390, &members);
-    w.structure("uts_namespace", 400, &[("name", uts, 0)]);
-    let words = w.array(long, 16);
-    w.structure("cpumask", 128, &[("bits", words, 0)]);
-    let comm = w.array(char, 16);
-    let signal = w.structure("signal_struct", 16, &[("thread_head", list, 0)]);
-    let signal = w.pointer(signal);
-    let task = [("pid", int, 0), ("tgid", int, 4), ("comm", comm, 8), ("tasks", list, 24)];
-    w.structure(
-        "task_struct",
-        TASK as u32,
-        &[&task[..], &[("signal", signal, 40), ("thread_node", list, 48)]].concat(),
-    );
-    log_types(&mut w, [int, long, char, short, atomic]);
-    module_types(&mut w, [int, long, char, list]);
-    let slots = w.array(int, 0x8001);
-    let pids = w.pointer(int);
-    let saved = [
-        ("map_pid_to_cmdline", slots, 0),
-        ("map_cmdline_to_pid", pids, 0x2_0008),
-        ("cmdline_num", int, 0x2_0010),
-    ];
-    let rest = w.array(char, 0);
-    w.structure(
-        "saved_cmdlines_buffer",
-        0x2_0018,
-        &[&saved[..], &[("saved_cmdlines", rest, 0x2_0018)]].concat(),
-    );
-    let span = w.structure("timespec64", 16, &[("tv_sec", long, 0), ("tv_nsec", long, 8)]);
-    let clock = w.structure("tk_read_base", 16, &[("xtime_nsec", long, 0), ("shift", int, 8)]);
-    let keeper = [("tkr_mono", clock, 0), ("xtime_sec", long, 16), ("wall_to_monotonic", span, 24)];
-    let keeper =
-        w.structure("timekeeper", 64, &[&keeper[..], &[("monotonic_to_boot", span, 40)]].concat());
+    let mut w = Writer::of_kernel();
+    w.forward("elf64_sym");
+    let (slots, [pids, count, names]) = (0x8001, [0x2_0008, 0x2_0010, 0x2_0018]);
+    w.declare(&format!(
+        "atomic_long_t 8: u64 counter@0
+         list_head 16: u64 next@0, u64 prev@8
+         new_utsname 390: char[65] sysname@0, char[65] nodename@65, char[65] release@130,
+             char[65] version@195, char[65] machine@260
+         uts_namespace 400: new_utsname name@0
+         cpumask 128: u64[16] bits@0
+         signal_struct 16: list_head thread_head@0
+         task_struct {TASK}: int pid@0, int tgid@4, char[16] comm@8, list_head tasks@24,
+             signal_struct* signal@40, list_head thread_node@48
+         prb_data_blk_lpos 16: u64 begin@0, u64 next@8
+         prb_desc 24: atomic_long_t state_var@0, prb_data_blk_lpos text_blk_lpos@8
+         saved_cmdlines_buffer {names}: int[{slots}] map_pid_to_cmdline@0,
+             int* map_cmdline_to_pid@{pids}, int cmdline_num@{count}, char[0] saved_cmdlines@{names}
+         timespec64 16: u64 tv_sec@0, u64 tv_nsec@8
+         tk_read_base 16: u64 xtime_nsec@0, int shift@8
+         timekeeper 64: tk_read_base tkr_mono@0, u64 xtime_sec@16, timespec64 wall_to_monotonic@24,
+             timespec64 monotonic_to_boot@40
+         mod_kallsyms 32: elf64_sym* symtab@0, int num_symtab@8, char* strtab@16, char* typetab@24
+         module_memory 16: char* base@0, int size@8
+         module 160: int state@0, list_head list@8, char[56] name@24, module_memory[2] mem@80,
+             u64 taints@112, mod_kallsyms* kallsyms@120, int refcnt@128, list_head source_list@136
+         module_use 16: list_head source_list@0"
+    ));
+    let [int, long, short, char, keeper] =
+        ["int", "u64", "u16", "u8", "timekeeper"].map(|name| w.named(name));
     w.structure("", 72, &[("seq", int, 0), ("timekeeper", keeper, 8)]);
-    w
-}
-
-fn log_types(w: &mut Writer, [int, long, char, short, atomic]: [u32; 5]) {
-    let place = w.structure("prb_data_blk_lpos", 16, &[("begin", long, 0), ("next", long, 8)]);
-    let descriptor =
-        w.structure("prb_desc", 24, &[("state_var", atomic, 0), ("text_blk_lpos", place, 8)]);
     let (level, flags) = (3 << 24 | 165, 5 << 24 | 160);
     let info = [
         ("seq", long, 0),
         ("ts_nsec", long, 64),
         ("text_len", short, 128),
         ("facility", char, 144),
+        ("flags", char, flags),
+        ("level", char, level),
     ];
-    let info = w.composite(
-        4,
-        "printk_info",
-        24,
-        &[&info[..], &[("flags", char, flags), ("level", char, level)]].concat(),
+    w.composite(4, "printk_info", 24, &info);
+    w.declare(
+        "prb_desc_ring 40: int count_bits@0, prb_desc* descs@8, printk_info* infos@16,
+             atomic_long_t head_id@24, atomic_long_t tail_id@32
+         prb_data_ring 16: int size_bits@0, char* data@8
+         printk_ringbuffer 56: prb_desc_ring desc_ring@0, prb_data_ring text_data_ring@40",
     );
-    let (descriptors, infos) = (w.pointer(descriptor), w.pointer(info));
-    let ring = [("count_bits", int, 0), ("descs", descriptors, 8), ("infos", infos, 16)];
-    let ring = w.structure(
-        "prb_desc_ring",
-        40,
-        &[&ring[..], &[("head_id", atomic, 24), ("tail_id", atomic, 32)]].concat(),
-    );
-    let text = w.pointer(char);
-    let data = w.structure("prb_data_ring", 16, &[("size_bits", int, 0), ("data", text, 8)]);
-    w.structure("printk_ringbuffer", 56, &[("desc_ring", ring, 0), ("text_data_ring", data, 40)]);
-}
-
-fn module_types(w: &mut Writer, [int, long, char, list]: [u32; 4]) {
     w.enumeration("module_state", &[("MODULE_STATE_LIVE", 0), ("MODULE_STATE_UNFORMED", 3)]);
     w.enumeration("mod_mem_type", &[("MOD_TEXT", 0), ("MOD_DATA", 1)]);
-    let symbols = w.forward("elf64_sym");
-    let (symbols, text) = (w.pointer(symbols), w.pointer(char));
-    let tables = [
-        ("symtab", symbols, 0),
-        ("num_symtab", int, 8),
-        ("strtab", text, 16),
-        ("typetab", text, 24),
-    ];
-    let tables = w.structure("mod_kallsyms", 32, &tables);
-    let tables = w.pointer(tables);
-    let part = w.structure("module_memory", 16, &[("base", text, 0), ("size", int, 8)]);
-    let parts = w.array(part, 2);
-    let name = w.array(char, 56);
-    let head = [
-        ("state", int, 0),
-        ("list", list, 8),
-        ("name", name, 24),
-        ("mem", parts, 80),
-        ("taints", long, 112),
-    ];
-    let tail = [("kallsyms", tables, 120), ("refcnt", int, 128), ("source_list", list, 136)];
-    w.structure("module", 160, &[&head[..], &tail].concat());
-    w.structure("module_use", 16, &[("source_list", list, 0)]);
+    w
 }
 
 const SYMBOLS: [(u64, char, &str); 21] = [

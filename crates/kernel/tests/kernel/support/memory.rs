@@ -1,4 +1,5 @@
-//! A kernel in pages of memory that a test writes. The tests of `lastwords-perf` use it too.
+//! A kernel in memory that a test writes. Tests of other crates use it too, by its path.
+#![allow(dead_code, reason = "each user takes a part")]
 
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_image::{Hole, HoleCause};
@@ -12,15 +13,25 @@ use std::sync::Arc;
 /// Address of the kernel's first symbol.
 pub(crate) const TEXT: u64 = 0xffff_ffff_8100_0000;
 
-/// Memory of pages, of which some may be taken away.
+/// Memory of regions by their addresses; what lies between is not there.
 #[derive(Clone, Default)]
-pub(crate) struct Pages(BTreeMap<u64, Box<[u8]>>);
+pub(crate) struct Regions(pub(crate) BTreeMap<u64, Vec<u8>>);
 
-impl Pages {
+impl Regions {
+    /// The region that has an address, and where in it that is.
+    fn place(&self, address: u64) -> Option<(u64, usize)> {
+        let (start, region) = self.0.range(..=address).next_back()?;
+        let at = usize::try_from(address - start).ok()?;
+        (at < region.len()).then_some((*start, at))
+    }
+
+    /// Writes bytes, and adds the pages that are not there.
     pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
-        for (at, byte) in (address..).zip(bytes) {
-            let page = self.0.entry(at >> 12).or_insert_with(|| vec![0; 4096].into());
-            page[(at & 4095) as usize] = *byte;
+        for (n, byte) in (0..).zip(bytes) {
+            let address = address.wrapping_add(n);
+            let page = (address & !4095, (address & 4095) as usize);
+            let (start, at) = self.place(address).unwrap_or(page);
+            self.0.entry(start).or_insert_with(|| vec![0; 4096])[at] = *byte;
         }
     }
 
@@ -32,13 +43,18 @@ impl Pages {
         self.put(address, &value.to_le_bytes());
     }
 
-    /// Takes the page of an address away.
-    pub(crate) fn drop(&mut self, address: u64) {
-        assert!(self.0.remove(&(address >> 12)).is_some(), "no page at {address:#x}");
+    pub(crate) fn add(&mut self, address: u64, bytes: Vec<u8>) {
+        self.0.insert(address, bytes);
     }
 
+    /// Takes the page of an address away.
+    pub(crate) fn drop(&mut self, address: u64) {
+        assert!(self.0.remove(&(address & !4095)).is_some(), "no page at {address:#x}");
+    }
+
+    /// The addresses of all regions.
     pub(crate) fn all(&self) -> Vec<u64> {
-        self.0.keys().map(|page| page << 12).collect()
+        self.0.keys().copied().collect()
     }
 
     /// Opens the kernel that has these types, and symbols besides `_stext`.
@@ -54,12 +70,16 @@ impl Pages {
     }
 }
 
-impl Memory for Pages {
+impl Memory for Regions {
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        for (n, byte) in buf.iter_mut().enumerate() {
-            let at = address.wrapping_add(n as u64);
-            let hole = Hole { address: at, cause: HoleCause::Excluded };
-            *byte = self.0.get(&(at >> 12)).ok_or(hole)?[(at & 4095) as usize];
+        let (mut address, mut rest) = (address, buf);
+        while !rest.is_empty() {
+            let hole = Hole { address, cause: HoleCause::Excluded };
+            let (start, at) = self.place(address).ok_or(hole)?;
+            let region = &self.0[&start][at..];
+            let (part, behind) = rest.split_at_mut(region.len().min(rest.len()));
+            part.copy_from_slice(&region[..part.len()]);
+            (address, rest) = (address.wrapping_add(part.len() as u64), behind);
         }
         Ok(())
     }
