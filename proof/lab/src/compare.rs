@@ -34,6 +34,13 @@ impl Rows {
         *(if ok { &mut self.passed } else { &mut self.failed }) += 1;
     }
 
+    /// Judges a part; a row says so if it could not be judged.
+    pub(super) fn part(&mut self, what: &str, judge: impl FnOnce(&mut Self) -> Result<()>) {
+        if let Err(error) = judge(self) {
+            self.row(false, what, &format!("{error:#}"));
+        }
+    }
+
     /// Two texts that must be the same to the byte.
     pub(super) fn same_text(&mut self, what: &str, truth: &[u8], ours: &Result<Vec<u8>>) {
         let ours = match ours {

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::packages::{Program, Store};
-use super::qemu::Guest;
+use super::qemu::{Config, Guest};
+use super::{PANIC, boot};
 use rig::run_quietly;
 
 /// A form of dump.
@@ -111,6 +112,23 @@ pub(super) fn make(
         }
     }
     Ok(dumps)
+}
+
+/// Starts a guest that panics after it has said that its truth is there. Returns its dumps in these
+/// forms, and its console.
+pub(super) fn of_panic(
+    config: &Config<'_>,
+    store: &Store,
+    formats: &[&str],
+) -> Result<(Vec<Dump>, String)> {
+    let mut guest = boot(config, "LAB-TRUTH-DONE")?;
+    guest.wait_for("end Kernel panic", PANIC)?;
+    guest.qmp("stop", json!({}))?;
+    let formats = formats.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?;
+    let dumps = make(&mut guest, store, &formats, config.folder)?;
+    let console = guest.console().replace('\r', "");
+    guest.quit()?;
+    Ok((dumps, console))
 }
 
 fn by_qemu(guest: &mut Guest, format: &str, file: &Path) -> Result<()> {

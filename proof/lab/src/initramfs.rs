@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use rig::run_quietly;
 
+use super::packages::Kernel;
 use super::{hotplug, static_build};
 
 /// An archive that is being made.
@@ -41,6 +42,28 @@ impl Archive {
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
+    }
+
+    /// Writes the whole archive to a file in a folder.
+    pub(super) fn write(self, folder: &Path) -> Result<PathBuf> {
+        let path = folder.join("initramfs");
+        std::fs::write(&path, self.finish()).with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+
+    /// Adds modules with those that they need, and the list of their names, each behind those that
+    /// it needs.
+    pub(super) fn modules(&mut self, list: &str, names: &[&str], kernel: &Kernel) -> Result<()> {
+        let (mut modules, mut lines) = (Vec::new(), String::new());
+        for name in names {
+            kernel.add_module(name, &mut modules)?;
+        }
+        for (name, module) in &modules {
+            self.program(&format!("mod/{name}.ko"), module);
+            lines += &format!("{name}\n");
+        }
+        self.program(list, lines.as_bytes());
+        Ok(())
     }
 
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {

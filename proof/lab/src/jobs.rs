@@ -52,9 +52,7 @@ impl Machine<'_> {
         folder: &Path,
         rows: &mut Rows,
     ) -> Result<()> {
-        let initramfs = folder.join("initramfs");
-        std::fs::write(&initramfs, archive.finish())
-            .with_context(|| initramfs.display().to_string())?;
+        let initramfs = archive.write(folder)?;
         let program = qemu(store, self.arch)?;
         let config = Config {
             arguments: self.arguments,

@@ -409,6 +409,12 @@ fn boot(config: &Config<'_>, ready: &str) -> Result<Guest> {
     }
 }
 
+/// Unpacks what a guest has written to a disk, and removes the disk.
+fn unpack(disk: &Path, folder: &Path) -> Result<()> {
+    run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(disk))?;
+    std::fs::remove_file(disk).with_context(|| disk.display().to_string())
+}
+
 /// busybox, the first program, and modules.
 fn guest_base(kernel: &Kernel, busybox: &Path, init: &[u8], modules: &[&str]) -> Result<Archive> {
     let mut archive = Archive::default();
@@ -486,9 +492,10 @@ impl Lab<'_> {
         std::fs::remove_file(&initramfs)?;
         for disk in &disks {
             if scenario.end != End::Live && (scenario.end == End::Kdump || disk == &disks[0]) {
-                run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(disk))?;
+                unpack(disk, folder)?;
+            } else {
+                std::fs::remove_file(disk)?;
             }
-            std::fs::remove_file(disk)?;
         }
         self.judge(scenario, &dumps, &console, folder, rows)
     }
@@ -498,15 +505,7 @@ impl Lab<'_> {
         let modules = [DISK_MODULES, QEMU_MODULES].concat();
         let mut archive =
             guest_base(self.kernel, &busybox, include_bytes!("guest/init.sh"), &modules)?;
-        let mut more = Vec::new();
-        for name in scenario.modules {
-            self.kernel.add_module(name, &mut more)?;
-        }
-        for (name, module) in &more {
-            archive.program(&format!("mod/{name}.ko"), module);
-        }
-        let names: Vec<&str> = more.iter().map(|(name, _)| name.as_str()).collect();
-        archive.program("scenario-modules", names.join("\n").as_bytes());
+        archive.modules("scenario-modules", scenario.modules, self.kernel)?;
         if matches!(scenario.end, End::Kcore | End::Kdump) {
             let ours = if self.given {
                 self.program.to_path_buf()
@@ -519,9 +518,7 @@ impl Lab<'_> {
                 _ => archive.copy("bin/lastwords", &ours)?,
             }
         }
-        let path = folder.join("initramfs");
-        std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
-        Ok(path)
+        archive.write(folder)
     }
 
     /// Waits for the crash and dumps the memory; the dumps, and the console at the end.

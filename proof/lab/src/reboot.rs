@@ -10,15 +10,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::packages::{Kernel, Program, Store};
 use super::qemu::Config;
-use super::{Arch, DISK, DISK_MODULES, add_programs, boot, guest_base, qemu};
-use rig::{make_empty, run_quietly};
+use super::{Arch, DISK, DISK_MODULES, add_programs, boot, guest_base, qemu, unpack};
+use rig::make_empty;
 
 /// The kernel of CI: the oldest that has such a ring, which Debian's stable suite has.
 pub const QUICK: &str = "6.12";
@@ -132,9 +131,7 @@ impl Reboot {
         if let Some(ours) = ours {
             add_programs(&mut archive, &self.folder, &[("lastwords", ours.to_path_buf())])?;
         }
-        let path = self.folder.join("initramfs");
-        std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
-        Ok(path)
+        archive.write(&self.folder)
     }
 
     /// Boots on a memory, waits until the guest says `ready`, stops the machine, and unpacks what
@@ -173,13 +170,11 @@ impl Reboot {
         let mut guest = boot(&config, ready)?;
         guest.qmp("stop", json!({}))?;
         guest.quit()?;
-        let disk = disks.first().context("the disk that the guest writes")?;
-        run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(disk))?;
+        let [written, read] = &disks;
+        unpack(written, folder)?;
+        std::fs::remove_file(read).with_context(|| read.display().to_string())?;
         for part in ["first", "second"] {
             split_formats(&folder.join(part))?;
-        }
-        for disk in &disks {
-            std::fs::remove_file(disk)?;
         }
         Ok(())
     }

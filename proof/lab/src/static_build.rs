@@ -36,6 +36,15 @@ pub enum Symbols {
     Removed,
 }
 
+/// Builds a program for guests of C files of this crate: it needs no library there.
+pub(crate) fn of_c(program: PathBuf, sources: &[&str]) -> Result<PathBuf> {
+    let folder = rig::root().join("proof/lab/src");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Wextra", "-static", "-pthread", "-o"]).arg(&program);
+    run_quietly(cc.args(sources.iter().map(|name| folder.join(name))))?;
+    Ok(program)
+}
+
 /// Builds it and proves that it needs no loader and no library.
 pub fn build(target: Option<&str>, symbols: Symbols) -> Result<PathBuf> {
     let host = host()?;

@@ -31,9 +31,7 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let modules = [DISK_MODULES, QEMU_MODULES].concat();
     let busybox = setup.store.busybox(Arch::Amd64)?;
     let archive = guest_base(setup.kernel, &busybox, include_bytes!("guest/init.sh"), &modules)?;
-    let initramfs = setup.folder.join("initramfs");
-    std::fs::write(&initramfs, archive.finish())
-        .with_context(|| initramfs.display().to_string())?;
+    let initramfs = archive.write(setup.folder)?;
     for place in PLACES {
         let folder = setup.folder.join(place.0);
         make_empty(&folder)?;

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result};
 
 use super::compare::Rows;
 use super::jobs;
+use super::static_build::of_c;
 use super::{Setup, add_programs};
 use rig::run_quietly;
 
@@ -67,9 +68,6 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
 /// Builds the attacker's program, which also kills processes for other guests: static, so that a
 /// guest needs no libraries for it.
 pub(super) fn attacker(folder: &Path) -> Result<PathBuf> {
-    let (sources, program) = (rig::root().join("proof/lab/src/attacks"), folder.join("attack"));
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-Wall", "-Wextra", "-static", "-o"]).arg(&program);
-    run_quietly(cc.args(["attack.c", "slow.c", "probe.c"].map(|name| sources.join(name))))?;
-    Ok(program)
+    let sources = ["attacks/attack.c", "attacks/slow.c", "attacks/probe.c"];
+    of_c(folder.join("attack"), &sources)
 }

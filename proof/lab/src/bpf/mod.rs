@@ -4,16 +4,12 @@
 
 mod judge;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use anyhow::{Context as _, Result};
-use rig::run_quietly;
-use serde_json::json;
+use anyhow::Result;
 
 use super::compare::{Ours, Rows};
 use super::qemu::Config;
-use super::{Arch, DISK_MODULES, PANIC, QEMU_MODULES, Setup, boot, dump, guest_base};
+use super::static_build::of_c;
+use super::{Arch, DISK_MODULES, QEMU_MODULES, Setup, dump, guest_base};
 use judge::Truth;
 
 /// The name of the scenario, and what it does.
@@ -32,40 +28,23 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let Setup { store, kernel, lastwords, folder, .. } = *setup;
     let modules = [DISK_MODULES, QEMU_MODULES].concat();
     let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, INIT, &modules)?;
-    archive.copy("bin/writer", &writer(folder)?)?;
-    let initramfs = folder.join("initramfs");
-    std::fs::write(&initramfs, archive.finish())
-        .with_context(|| initramfs.display().to_string())?;
+    archive.copy("bin/writer", &of_c(folder.join("writer"), &["bpf/writer.c"])?)?;
+    let initramfs = archive.write(folder)?;
     let qemu = super::qemu(store, Arch::Amd64)?;
     let config = Config {
         arguments: "loglevel=4 panic=0 no_timer_check lab.scenario=bpf",
         cpus: CPUS,
         ..Config::new(Arch::Amd64, &qemu, [&kernel.image, &initramfs, folder])
     };
-    let mut guest = boot(&config, "LAB-TRUTH-DONE")?;
-    guest.wait_for("end Kernel panic", PANIC)?;
-    guest.qmp("stop", json!({}))?;
-    let formats = FORMATS.iter().map(|name| dump::find(name)).collect::<Result<Vec<_>>>()?;
-    let dumps = dump::make(&mut guest, store, &formats, folder)?;
-    let truth = Truth::new(&guest.console().replace('\r', ""))?;
-    guest.quit()?;
+    let (dumps, console) = dump::of_panic(&config, store, FORMATS)?;
+    let truth = Truth::new(&console)?;
     let ours = Ours { program: lastwords };
     for dump in &dumps {
-        let said = ours.run("report", dump, &["--bpf", "--json"]);
-        let said = said.and_then(|text| Ok(serde_json::from_slice(&text)?));
-        match said {
-            Ok(said) => judge::judge(rows, dump.format, &truth, &said),
-            Err(error) => rows.row(false, dump.format, &format!("{error:#}")),
-        }
+        rows.part(dump.format, |rows| {
+            let said = ours.run("report", dump, &["--bpf", "--json"])?;
+            judge::judge(rows, dump.format, &truth, &serde_json::from_slice(&said)?);
+            Ok(())
+        });
     }
     Ok(())
-}
-
-/// Builds the program of the guest, which needs no libraries there.
-fn writer(folder: &Path) -> Result<PathBuf> {
-    let program = folder.join("writer");
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-Wall", "-Wextra", "-static", "-pthread", "-o"]).arg(&program);
-    run_quietly(cc.arg(rig::root().join("proof/lab/src/bpf/writer.c")))?;
-    Ok(program)
 }

@@ -60,14 +60,10 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     record::run_guest(setup, include_bytes!("../guest/choice.sh"), &more)?;
     let found = Found { folder: setup.folder.join("out"), lastwords: setup.lastwords };
     for case in CASES {
-        if let Err(error) = found.case(case, rows) {
-            rows.row(false, case.name, &format!("{error:#}"));
-        }
+        rows.part(case.name, |rows| found.case(case, rows));
     }
     for part in [Found::depth, Found::wrong, Found::ended, Found::pairs] {
-        if let Err(error) = part(&found, rows) {
-            rows.row(false, "a part", &format!("{error:#}"));
-        }
+        rows.part("a part", |rows| part(&found, rows));
     }
     Ok(())
 }

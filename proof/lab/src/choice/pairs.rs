@@ -105,9 +105,7 @@ type Streams = BTreeMap<(String, u32), Vec<Event>>;
 /// Compares all pairs.
 pub(super) fn all(found: &Found<'_>, rows: &mut Rows) -> Result<()> {
     for pair in PAIRS {
-        if let Err(error) = judge(found, pair, rows) {
-            rows.row(false, pair.name, &format!("{error:#}"));
-        }
+        rows.part(pair.name, |rows| judge(found, pair, rows));
     }
     for (kind, text, _) in PROBES {
         if !found.text("README")?.contains(text) {

@@ -189,18 +189,8 @@ fn first_system(store: &Store, kernel: &Kernel, folder: &Path) -> Result<PathBuf
     archive.copy("bin/busybox", &store.busybox(Arch::Amd64)?)?;
     archive.program("init", include_bytes!("../guest/disk.sh"));
     archive.program("prelude", include_bytes!("../guest/prelude.sh"));
-    let mut modules = Vec::new();
-    for name in DISK_MODULES.iter().chain(&["crc32c_generic", "ext4"]) {
-        kernel.add_module(name, &mut modules)?;
-    }
-    for (name, module) in &modules {
-        archive.program(&format!("mod/{name}.ko"), module);
-    }
-    let names: Vec<&str> = modules.iter().map(|(name, _)| name.as_str()).collect();
-    archive.program("modules", names.join("\n").as_bytes());
-    let path = folder.join("initramfs");
-    std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
-    Ok(path)
+    archive.modules("modules", &[DISK_MODULES, &["crc32c_generic", "ext4"]].concat(), kernel)?;
+    archive.write(folder)
 }
 
 #[cfg(test)]

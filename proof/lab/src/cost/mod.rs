@@ -3,16 +3,14 @@
 //! host does not matter; the work of the recorders on the only CPU counts too.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::Setup;
 use crate::compare::Rows;
 use crate::record::{self, More};
+use crate::static_build::of_c;
 use crate::texts::read;
-use rig::run_quietly;
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "choice-cost";
@@ -26,7 +24,7 @@ const ROUNDS: usize = 2;
 
 /// Runs it on one kernel.
 pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
-    let program = build(setup.folder)?;
+    let program = of_c(setup.folder.join("cost"), &["cost/cost.c"])?;
     let numbers: Vec<String> = (1..=ROUNDS).map(|round| round.to_string()).collect();
     let more = More {
         programs: vec![("cost", program)],
@@ -52,16 +50,6 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
         println!("| {name} | {} | {streamed} | {} |", of("ours")?, of("peer")?);
     }
     Ok(())
-}
-
-/// Builds the program, which needs no libraries.
-fn build(folder: &Path) -> Result<PathBuf> {
-    let program = folder.join("cost");
-    let source = rig::root().join("proof/lab/src/cost/cost.c");
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-Wall", "-Wextra", "-static", "-o"]).arg(&program).arg(source);
-    run_quietly(&mut cc)?;
-    Ok(program)
 }
 
 /// Nanoseconds by option and recorder, in the order of the rounds.

@@ -6,15 +6,14 @@ mod judge;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::compare::Rows;
 use super::qemu::{Config, Guest};
-use super::{Arch, DISK, DISK_MODULES, Setup, add_programs, guest_base, qemu};
-use rig::{make_empty, run_quietly};
+use super::{Arch, DISK, DISK_MODULES, Setup, add_programs, guest_base, qemu, unpack};
+use rig::make_empty;
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "guests";
@@ -83,8 +82,7 @@ impl Side {
     fn end(self) -> Result<PathBuf> {
         self.guest.quit()?;
         let disk = self.folder.join("out.tar");
-        run_quietly(Command::new("tar").arg("-C").arg(&self.folder).arg("-xf").arg(&disk))?;
-        std::fs::remove_file(&disk).with_context(|| disk.display().to_string())?;
+        unpack(&disk, &self.folder)?;
         Ok(self.folder.join("out"))
     }
 }
@@ -95,7 +93,5 @@ fn initramfs(setup: &Setup<'_>) -> Result<PathBuf> {
     let script = include_bytes!("../guest/guests.sh");
     let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, script, &modules)?;
     add_programs(&mut archive, folder, &[("lastwords", lastwords.to_path_buf())])?;
-    let path = folder.join("initramfs");
-    std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
-    Ok(path)
+    archive.write(folder)
 }

@@ -51,16 +51,12 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     record::run_guest(setup, include_bytes!("../guest/hist.sh"), &record::More::default())?;
     let found = Found { folder: setup.folder.join("out") };
     for (name, counts) in CASES {
-        if let Err(error) = found.case(name, counts, rows) {
-            rows.row(false, name, &format!("{error:#}"));
-        }
+        rows.part(name, |rows| found.case(name, counts, rows));
     }
     for part in
         [Found::dropped, Found::names, Found::both, Found::onmatch, Found::wrong, Found::killed]
     {
-        if let Err(error) = part(&found, rows) {
-            rows.row(false, "a part", &format!("{error:#}"));
-        }
+        rows.part("a part", |rows| part(&found, rows));
     }
     Ok(())
 }

@@ -1,17 +1,15 @@
 //! Histograms out of the dump of a guest, beside what the kernel printed of them before it panicked.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use rig::run_quietly;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::compare::{Ours, Rows};
 use super::dump::{self, Dump};
 use super::qemu::Config;
 use super::texts::read;
-use super::{Arch, DISK, DISK_MODULES, PANIC, QEMU_MODULES, Setup, boot, guest_base};
+use super::{Arch, DISK, DISK_MODULES, QEMU_MODULES, Setup, guest_base, unpack};
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "hist-dump";
@@ -35,9 +33,7 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let modules = [DISK_MODULES, QEMU_MODULES].concat();
     let init = include_bytes!("../guest/hist-dump.sh");
     let archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, init, &modules)?;
-    let initramfs = folder.join("initramfs");
-    std::fs::write(&initramfs, archive.finish())
-        .with_context(|| initramfs.display().to_string())?;
+    let initramfs = archive.write(folder)?;
     let disk = folder.join("out.tar");
     std::fs::File::create(&disk)?.set_len(DISK)?;
     let qemu = super::qemu(store, Arch::Amd64)?;
@@ -46,20 +42,13 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
         disks: std::slice::from_ref(&disk),
         ..Config::new(Arch::Amd64, &qemu, [&kernel.image, &initramfs, folder])
     };
-    let mut guest = boot(&config, "LAB-TRUTH-DONE")?;
-    guest.wait_for("end Kernel panic", PANIC)?;
-    guest.qmp("stop", json!({}))?;
-    let formats = FORMATS.iter().map(|name| dump::find(name)).collect::<Result<Vec<_>>>()?;
-    let dumps = dump::make(&mut guest, store, &formats, folder)?;
-    guest.quit()?;
-    run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(&disk))?;
+    let (dumps, _) = dump::of_panic(&config, store, FORMATS)?;
+    unpack(&disk, folder)?;
     let truth = texts(&read(&folder.join("out/kernel"))?)?;
     ensure!(truth.len() >= LEAST, "the kernel has {} events with histograms", truth.len());
     let ours = Ours { program: lastwords };
     for dump in &dumps {
-        if let Err(error) = judge(rows, &ours, dump, &truth) {
-            rows.row(false, dump.format, &format!("{error:#}"));
-        }
+        rows.part(dump.format, |rows| judge(rows, &ours, dump, &truth));
     }
     Ok(())
 }

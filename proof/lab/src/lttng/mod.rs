@@ -6,18 +6,17 @@ mod judge;
 
 use std::fs::File;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::compare::{Ours, Rows};
 use super::dump::{self, Dump, Format};
+use super::initramfs::Archive;
 use super::packages::{Kernel, Store};
 use super::qemu::Config;
-use super::{Arch, DISK, DISK_MODULES, PANIC, QEMU_MODULES, TRUTH, boot, guest_base};
+use super::{Arch, DISK, DISK_MODULES, PANIC, QEMU_MODULES, TRUTH, boot, guest_base, unpack};
 use build::Tracer;
-use rig::run_quietly;
 
 /// A row of [`SCENARIOS`].
 pub(super) struct Scenario {
@@ -100,8 +99,7 @@ pub(super) fn run(
     let formats = if formats.is_empty() { &own } else { formats };
     let tracer = Tracer::prepare(store, kernel, modules)?;
     let qemu = super::qemu(store, Arch::Amd64)?;
-    let initramfs = folder.join("initramfs");
-    std::fs::write(&initramfs, archive(store, kernel, &tracer)?)?;
+    let initramfs = archive(store, kernel, &tracer)?.write(folder)?;
     let disk = folder.join("truth.tar");
     File::create(&disk)?.set_len(DISK)?;
     let disks = [disk.clone()];
@@ -119,8 +117,7 @@ pub(super) fn run(
     };
     let dumps = dumps(&config, store, scenario, formats)?;
     std::fs::remove_file(&initramfs)?;
-    run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(&disk))?;
-    std::fs::remove_file(&disk)?;
+    unpack(&disk, folder)?;
     for dump in &dumps {
         let ours = Ours { program };
         judge::judge(rows, &ours, dump, &folder.join("truth"), scenario.is_stopped, &tracer.debug)?;
@@ -151,7 +148,7 @@ fn dumps(
 }
 
 /// The guest's first file system.
-fn archive(store: &Store, kernel: &Kernel, tracer: &Tracer) -> Result<Vec<u8>> {
+fn archive(store: &Store, kernel: &Kernel, tracer: &Tracer) -> Result<Archive> {
     let modules = [DISK_MODULES, QEMU_MODULES].concat();
     let mut archive = guest_base(
         kernel,
@@ -189,7 +186,7 @@ fn archive(store: &Store, kernel: &Kernel, tracer: &Tracer) -> Result<Vec<u8>> {
     for (path, file) in files {
         archive.copy(&path, &file)?;
     }
-    Ok(archive.finish())
+    Ok(archive)
 }
 
 #[cfg(test)]

@@ -97,9 +97,7 @@ fn initramfs(
 ) -> Result<PathBuf> {
     let init = include_bytes!("../guest/nvdimm.sh");
     let archive = archive(store, kernel, init, memory.modules(), lastwords, folder)?;
-    let path = folder.join("initramfs");
-    std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
-    Ok(path)
+    archive.write(folder)
 }
 
 /// The first file system of a guest with persistent memory: modules, and the names of those that
@@ -114,15 +112,7 @@ pub(crate) fn archive(
 ) -> Result<Archive> {
     let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, init, &[])?;
     archive.program("persistent", include_bytes!("../guest/persistent.sh"));
-    let mut modules = Vec::new();
-    for name in names {
-        kernel.add_module(name, &mut modules)?;
-    }
-    for (name, module) in &modules {
-        archive.program(&format!("mod/{name}.ko"), module);
-    }
-    let names = modules.iter().map(|(name, _)| format!("{name}\n")).collect::<String>();
-    archive.program("modules", names.as_bytes());
+    archive.modules("modules", names, kernel)?;
     let programs = [("lab", rig::own_program()), ("lastwords", lastwords.to_path_buf())];
     add_programs(&mut archive, folder, &programs)?;
     Ok(archive)

@@ -7,12 +7,11 @@ mod judge;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
 
 use super::compare::{Ours, Rows};
-use super::dump::Dump;
+use super::dump::{self, Dump};
 use super::qemu::Config;
-use super::{Arch, DISK_MODULES, PANIC, QEMU_MODULES, Setup, boot, dump, guest_base};
+use super::{Arch, DISK_MODULES, QEMU_MODULES, Setup, guest_base};
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "perf";
@@ -35,9 +34,7 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     for (name, file) in store.program("linux-perf", PERF, "usr/bin/perf")?.files()? {
         archive.copy(&name, &file)?;
     }
-    let initramfs = folder.join("initramfs");
-    std::fs::write(&initramfs, archive.finish())
-        .with_context(|| initramfs.display().to_string())?;
+    let initramfs = archive.write(folder)?;
     let qemu = super::qemu(store, Arch::Amd64)?;
     let config = Config {
         arguments: "loglevel=4 panic=0 no_timer_check lab.scenario=perf",
@@ -45,19 +42,11 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
         cpus: CPUS,
         ..Config::new(Arch::Amd64, &qemu, [&kernel.image, &initramfs, folder])
     };
-    let mut guest = boot(&config, "LAB-TRUTH-DONE")?;
-    guest.wait_for("end Kernel panic", PANIC)?;
-    guest.qmp("stop", json!({}))?;
-    let formats = FORMATS.iter().map(|name| dump::find(name)).collect::<Result<Vec<_>>>()?;
-    let dumps = dump::make(&mut guest, store, &formats, folder)?;
-    let console = guest.console().replace('\r', "");
-    guest.quit()?;
+    let (dumps, console) = dump::of_panic(&config, store, FORMATS)?;
     let pids = pids(&console)?;
     let ours = Ours { program: lastwords };
     for dump in &dumps {
-        if let Err(error) = judge_dump(rows, &ours, dump, pids, folder) {
-            rows.row(false, dump.format, &format!("{error:#}"));
-        }
+        rows.part(dump.format, |rows| judge_dump(rows, &ours, dump, pids, folder));
     }
     Ok(())
 }

@@ -31,9 +31,7 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let init = include_bytes!("../guest/pstore.sh");
     let modules = ["reed_solomon", "ramoops"];
     let archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, init, &modules)?;
-    let initramfs = folder.join("initramfs");
-    std::fs::write(&initramfs, archive.finish())
-        .with_context(|| initramfs.display().to_string())?;
+    let initramfs = archive.write(folder)?;
     let arguments = format!(
         "loglevel=4 panic=0 no_timer_check memmap={}M${PLACE:#x} \
          lab.ramoops=mem_address={PLACE:#x},mem_size={SIZE:#x},record_size=0x1000,console_size=0x1000,pmsg_size=0x1000,max_reason=2",
@@ -62,11 +60,11 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     guest.quit()?;
     let range = Dump { format: "range", files: vec![range], is_cut: false };
     for dump in dumps.iter().chain([&range]) {
-        let said = Ours { program: lastwords }.run("report", dump, &["--pstore", "--json"]);
-        match said.and_then(|text| Ok(serde_json::from_slice(&text)?)) {
-            Ok(said) => judge(rows, dump.format, &truth, &said),
-            Err(error) => rows.row(false, dump.format, &format!("{error:#}")),
-        }
+        rows.part(dump.format, |rows| {
+            let said = Ours { program: lastwords }.run("report", dump, &["--pstore", "--json"])?;
+            judge(rows, dump.format, &truth, &serde_json::from_slice(&said)?);
+            Ok(())
+        });
     }
     Ok(())
 }

@@ -54,22 +54,13 @@ const FIRES: &str = "sched_process_exec: filename=/bin/trace-cmd ";
 pub(super) fn all(folder: &Path, lastwords: &Path, rows: &mut Rows) -> Result<()> {
     let found = Found { folder, lastwords };
     for case in CASES {
-        if let Err(error) = found.case(case, rows) {
-            rows.row(false, case.name, &format!("{error:#}"));
-        }
+        rows.part(case.name, |rows| found.case(case, rows));
     }
-    let parts = [
-        ("snapshots", found.snapshots(rows)),
-        ("traceoff", found.traceoff(rows)),
-        ("follow", found.follow(rows)),
-        ("killed", found.killed(rows)),
-        ("vsock", found.vsock(rows)),
-    ];
-    for (name, judged) in parts {
-        if let Err(error) = judged {
-            rows.row(false, name, &format!("{error:#}"));
-        }
-    }
+    rows.part("snapshots", |rows| found.snapshots(rows));
+    rows.part("traceoff", |rows| found.traceoff(rows));
+    rows.part("follow", |rows| found.follow(rows));
+    rows.part("killed", |rows| found.killed(rows));
+    rows.part("vsock", |rows| found.vsock(rows));
     Ok(())
 }
 

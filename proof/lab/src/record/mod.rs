@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 
 use super::compare::Rows;
 use super::qemu::{Config, Guest};
-use super::{Arch, DISK, DISK_MODULES, Setup, add_programs, guest_base, qemu};
+use super::{Arch, DISK, DISK_MODULES, Setup, add_programs, guest_base, qemu, unpack};
 use rig::run_quietly;
 
 /// The name of the scenario, and what it does.
@@ -66,8 +66,7 @@ pub(super) fn run_guest(setup: &Setup<'_>, script: &[u8], more: &More) -> Result
     let mut guest = Guest::start(&config)?;
     guest.wait_for("LAB-TRUTH-DONE", LIMIT)?;
     guest.quit()?;
-    run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(&disk))?;
-    std::fs::remove_file(&disk).with_context(|| disk.display().to_string())
+    unpack(&disk, folder)
 }
 
 fn initramfs(setup: &Setup<'_>, script: &[u8], more: &More) -> Result<PathBuf> {
@@ -80,7 +79,5 @@ fn initramfs(setup: &Setup<'_>, script: &[u8], more: &More) -> Result<PathBuf> {
     let programs: Vec<_> = programs.into_iter().chain(more.programs.iter().cloned()).collect();
     add_programs(&mut archive, folder, &programs)?;
     more.files.iter().for_each(|(name, text)| archive.program(name, text.as_bytes()));
-    let path = folder.join("initramfs");
-    std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
-    Ok(path)
+    archive.write(folder)
 }

@@ -20,7 +20,7 @@ use super::compare::Rows;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::texts::read;
-use super::{Arch, DISK_MODULES, Setup, add_programs, guest_base, qemu};
+use super::{Arch, DISK_MODULES, Setup, add_programs, guest_base, qemu, unpack};
 use rig::{make_empty, run_quietly};
 use unit::Unit;
 
@@ -90,9 +90,7 @@ impl Lab<'_> {
             archive.copy(&format!("usr/lib/lastwords/{script}"), &path)?;
         }
         archive.program("units", unit::script(&self.units).as_bytes());
-        let path = self.folder.join("initramfs");
-        std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
-        Ok(path)
+        archive.write(self.folder)
     }
 
     /// The folder of what a boot found.
@@ -149,12 +147,10 @@ impl Lab<'_> {
             let found = self.found(variant, boot);
             let parent = found.parent().context("a folder of a boot")?;
             make_empty(parent)?;
-            run_quietly(Command::new("tar").arg("-C").arg(parent).arg("-xf").arg(disk))?;
+            unpack(disk, parent)?;
             Boot { variant, number: boot, found }.judge(text, rows)?;
         }
-        disks.iter().try_for_each(|disk| {
-            std::fs::remove_file(disk).with_context(|| disk.display().to_string())
-        })
+        std::fs::remove_file(&disks[0]).with_context(|| disks[0].display().to_string())
     }
 
     /// The disk with the state, in which as many traces are as are kept, but for one.

@@ -52,9 +52,7 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let init = include_bytes!("../guest/why.sh");
     let mut archive = archive(store, kernel, init, &modules, lastwords, folder)?;
     archive.program("plan", plan.iter().map(End::line).collect::<String>().as_bytes());
-    let initramfs = folder.join("initramfs");
-    std::fs::write(&initramfs, archive.finish())
-        .with_context(|| initramfs.display().to_string())?;
+    let initramfs = archive.write(folder)?;
     let arguments = format!(
         "loglevel=3 panic=1 no_timer_check memmap=2M${RAMOOPS:#x} lab.ramoops={RAMOOPS:#x} lab.mailbox={MAILBOX:#x}"
     );
