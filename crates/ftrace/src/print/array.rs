@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::bytes::integer;
-use super::number::{Spec, hex, number};
+use super::number::{hex, padded_hex};
 use lastwords_bytes::{ByteOrder, low_u32};
 
 pub(crate) fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
@@ -24,19 +24,19 @@ pub(crate) fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine
     out.push(b'}');
 }
 
-/// Appends `%*pb`: words of 32 bits in hexadecimal, the highest first, with commas between.
-pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
-    let bits = bytes.len().saturating_mul(8);
+/// Appends `%*pb` of so many bits: words of 32 bits in hexadecimal, the highest first, with commas
+/// between.
+pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, machine: Machine) {
     let groups = bits.div_ceil(32);
     for group in (0..groups).rev() {
         let first = group.saturating_add(1) == groups;
-        let digits = if first && !bits.is_multiple_of(32) { bits % 32 } else { 32 }.div_ceil(4);
-        let width = low_u32(digits as u64);
-        let spec = Spec { zero: true, width, ..Spec::default() };
+        let width = if first && !bits.is_multiple_of(32) { bits % 32 } else { 32 };
         if !first {
             out.push(b',');
         }
-        number(out, spec, u64::from(group_of(bytes, group, machine)), false, 16, false);
+        let mask = u32::MAX.wrapping_shr(32u32.saturating_sub(low_u32(width as u64)));
+        let value = group_of(bytes, group, machine) & mask;
+        padded_hex(out, u64::from(value), low_u32(width.div_ceil(4) as u64));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::array::{array, bitmap};
 use super::bytes::{Value, integer, locate, slice};
-use super::number::{Spec, hex, number};
+use super::number::{hex, padded_hex};
 use super::tree::{Helper, Table};
 use super::{Env, Fault, Machine, drivers, pointer};
 use lastwords_bytes::{ByteOrder, low_u32};
@@ -33,7 +33,8 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
         Helper::Dump { prefix, numbers, buffer } => dump(out, env, prefix, numbers, buffer)?,
         Helper::Bitmask(locator) => {
             let place = locate(env.payload, *locator, env.machine)?;
-            bitmap(out, place.rest(env), env.machine);
+            let bytes = place.rest(env);
+            bitmap(out, bytes, bytes.len().saturating_mul(8), env.machine);
         }
         Helper::Around { before, text, after } => drivers::around(before, text, after, env, out)?,
         Helper::Cdb { buffer, length } => drivers::command(buffer, length, env, out)?,
@@ -115,28 +116,9 @@ fn dump(
     out.push(b'\n');
     for (index, line) in bytes.chunks(row).enumerate() {
         out.extend_from_slice(prefix);
-        let spec = Spec { zero: true, ..Spec::default() };
-        match kind {
-            // DUMP_PREFIX_ADDRESS would show the address of the ring's memory.
-            1 => number(
-                out,
-                Spec { width: 16, ..spec },
-                index.saturating_mul(row) as u64,
-                false,
-                16,
-                false,
-            ),
-            2 => number(
-                out,
-                Spec { width: 8, ..spec },
-                index.saturating_mul(row) as u64,
-                false,
-                16,
-                false,
-            ),
-            _ => {}
-        }
-        if matches!(kind, 1 | 2) {
+        // DUMP_PREFIX_ADDRESS (1) would show the address of the ring's memory.
+        if let 1 | 2 = kind {
+            padded_hex(out, index.saturating_mul(row) as u64, if kind == 1 { 16 } else { 8 });
             out.extend_from_slice(b": ");
         }
         dump_line(out, line, row, group, ascii != 0, env.machine.order);
@@ -159,9 +141,7 @@ fn dump_line(
         if index > 0 {
             out.push(b' ');
         }
-        let spec =
-            Spec { zero: true, width: low_u32(group as u64).saturating_mul(2), ..Spec::default() };
-        number(out, spec, integer(part, order), false, 16, false);
+        padded_hex(out, integer(part, order), low_u32(group as u64).saturating_mul(2));
     }
     if ascii {
         let column = row

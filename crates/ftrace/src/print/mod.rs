@@ -35,7 +35,7 @@ use crate::{Format, Tracing};
 use lastwords_bytes::ByteOrder;
 
 pub(crate) use names::AddressHasher;
-pub(crate) use number::{Spec, hex, number, text as padded};
+pub(crate) use number::{Spec, hex, number, padded_hex, text as padded};
 pub(crate) use pointer::joined;
 
 /// Properties of a machine that formats depend on.

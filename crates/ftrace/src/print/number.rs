@@ -82,6 +82,11 @@ pub(crate) fn number(
     }
 }
 
+/// Appends the hexadecimal digits of an integer, with zeros before them up to a width.
+pub(crate) fn padded_hex(out: &mut Vec<u8>, value: u64, width: u32) {
+    number(out, Spec { width, zero: true, ..Spec::default() }, value, false, 16, false);
+}
+
 fn sign_of(spec: Spec) -> Option<u8> {
     if spec.plus { Some(b'+') } else { spec.space.then_some(b' ') }
 }

@@ -2,10 +2,11 @@
 
 use super::array;
 use super::bytes::{PayloadRange, Value, integer};
-use super::number::{self, Spec, number};
+use super::number::{self, Spec, number, padded_hex};
 use super::tables::errno;
 use super::{Env, Fault, Show};
-use lastwords_bytes::{ByteOrder, low_u32};
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::text::number::unsigned;
 
 /// A kind of `%p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,10 +197,9 @@ fn error(out: &mut Vec<u8>, spec: Spec, value: u64, env: &Env<'_, '_>) {
 
 /// Appends bytes in hexadecimal with a separator between them.
 pub(crate) fn joined(out: &mut Vec<u8>, bytes: &[u8], separator: Option<u8>) {
-    let spec = Spec { zero: true, width: 2, ..Spec::default() };
     for (index, byte) in bytes.iter().enumerate() {
         out.extend(separator.filter(|_| index > 0));
-        number(out, spec, u64::from(*byte), false, 16, false);
+        padded_hex(out, u64::from(*byte), 2);
     }
 }
 
@@ -239,8 +239,7 @@ fn four_cc(out: &mut Vec<u8>, value: u32) {
     let code = value & 0x7fff_ffff;
     out.extend(code.to_le_bytes().map(|b| if matches!(b, 0x20..=0x7e) { b } else { b'.' }));
     out.extend_from_slice(if code == value { b" little-endian (0x" } else { b" big-endian (0x" });
-    let spec = Spec { zero: true, width: 8, ..Spec::default() };
-    number(out, spec, u64::from(value), false, 16, false);
+    padded_hex(out, u64::from(value), 8);
     out.push(b')');
 }
 
@@ -249,33 +248,7 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
         bit < bits && array::group_of(bytes, bit / 32, env.machine) >> (bit % 32) & 1 == 1
     };
     if !list {
-        let groups = bits.div_ceil(32);
-        for group in (0..groups).rev() {
-            let width = if group.saturating_add(1) == groups {
-                bits.saturating_sub(group.saturating_mul(32))
-            } else {
-                32
-            };
-            let mask = if width == 32 {
-                u32::MAX
-            } else {
-                u32::wrapping_shl(1, low_u32(width as u64)).wrapping_sub(1)
-            };
-            let spec =
-                Spec { zero: true, width: low_u32(width.div_ceil(4) as u64), ..Spec::default() };
-            if group.saturating_add(1) < groups {
-                out.push(b',');
-            }
-            number(
-                out,
-                spec,
-                u64::from(array::group_of(bytes, group, env.machine) & mask),
-                false,
-                16,
-                false,
-            );
-        }
-        return;
+        return array::bitmap(out, bytes, bits, env.machine);
     }
     let mut bit = 0usize;
     let mut first = true;
@@ -291,10 +264,10 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
         if !std::mem::take(&mut first) {
             out.push(b',');
         }
-        lastwords_trace::text::number::unsigned(out, begin as u64);
+        unsigned(out, begin as u64);
         if bit > begin {
             out.push(b'-');
-            lastwords_trace::text::number::unsigned(out, bit as u64);
+            unsigned(out, bit as u64);
         }
         bit = bit.saturating_add(1);
     }
@@ -351,7 +324,7 @@ impl Internet {
                 self.four(out, &fixed(slice(bytes, 4..8)?)?, env.machine.order);
                 if self.port {
                     out.push(b':');
-                    lastwords_trace::text::number::unsigned(out, big(slice(bytes, 2..4)?));
+                    unsigned(out, big(slice(bytes, 2..4)?));
                 }
             }
             10 => {
@@ -362,21 +335,15 @@ impl Internet {
                 out.extend(bracketed.then_some(b']'));
                 if self.port {
                     out.push(b':');
-                    lastwords_trace::text::number::unsigned(out, big(slice(bytes, 2..4)?));
+                    unsigned(out, big(slice(bytes, 2..4)?));
                 }
                 if self.flow {
                     out.push(b'/');
-                    lastwords_trace::text::number::unsigned(
-                        out,
-                        big(slice(bytes, 4..8)?) & 0x0fff_ffff,
-                    );
+                    unsigned(out, big(slice(bytes, 4..8)?) & 0x0fff_ffff);
                 }
                 if self.scope {
                     out.push(b'%');
-                    lastwords_trace::text::number::unsigned(
-                        out,
-                        integer(slice(bytes, 24..28)?, env.machine.order),
-                    );
+                    unsigned(out, integer(slice(bytes, 24..28)?, env.machine.order));
                 }
             }
             _ => out.extend_from_slice(b"(einval)"),
@@ -443,7 +410,7 @@ fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16; 8]) {
         out.extend(colon.then_some(b':'));
         for (index, byte) in bytes.iter().skip(12).enumerate() {
             out.extend((index > 0).then_some(b'.'));
-            lastwords_trace::text::number::unsigned(out, u64::from(*byte));
+            unsigned(out, u64::from(*byte));
         }
     }
 }

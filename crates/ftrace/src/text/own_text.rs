@@ -5,7 +5,7 @@ use super::context::{self, EventInfo, Tasks};
 use super::flags::{Flags, address};
 use super::own::{Own, state_letter};
 use super::slot::Slot;
-use crate::print::{Env, Spec, hex, number, print_binary};
+use crate::print::{Env, hex, padded_hex, print_binary};
 use crate::{Mapped, Tracing};
 use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::text::number::unsigned;
@@ -184,7 +184,7 @@ fn user_stack(
         is_known &= file != Mapped::Unknown;
         if flags.symbol_address || !matches!(file, Mapped::File { .. }) {
             out.extend_from_slice(b" <");
-            number(out, Spec { width, zero: true, ..Spec::default() }, caller, false, 16, false);
+            padded_hex(out, caller, width);
             out.push(b'>');
         }
         out.push(b'\n');
@@ -230,14 +230,7 @@ fn raw_data(out: &mut Vec<u8>, id: u64, data: &[u8]) {
     out.extend_from_slice(b"buf:");
     for byte in data {
         out.push(b' ');
-        number(
-            out,
-            Spec { width: 2, zero: true, ..Spec::default() },
-            u64::from(*byte),
-            false,
-            16,
-            false,
-        );
+        padded_hex(out, u64::from(*byte), 2);
     }
     out.push(b'\n');
 }
