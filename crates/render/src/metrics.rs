@@ -1,132 +1,9 @@
-//! Shows counters and histograms of sessions as data, and in the text format of Prometheus
-//! (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4). docs/JSON.md describes the
-//! data.
+//! Shows counters and histograms of sessions in the text format of Prometheus
+//! (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4).
 
-use lastwords_trace::metrics::{Bucket, Counter, Histogram, Labels, Metrics};
-use serde::{Deserialize, Serialize, Serializer};
-use std::borrow::Borrow;
+use lastwords_trace::metrics::{Histogram, Labels, Metrics};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-
-/// The counters and histograms of a session, as data.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Report {
-    /// Counters, by name and labels.
-    pub counters: Vec<CounterReport>,
-    /// Histograms, by name and labels.
-    pub histograms: Vec<HistogramReport>,
-    /// Entries of the tables that are damaged: the counters or histograms there are unknown.
-    pub unknown: u64,
-    /// Additions to counters that found no room.
-    pub lost_additions: u64,
-    /// Values of histograms that found no room.
-    pub lost_values: u64,
-}
-
-/// A counter.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CounterReport {
-    /// Its name.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its value.
-    pub value: u64,
-}
-
-/// A histogram.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct HistogramReport {
-    /// Its name.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its values in all buckets.
-    pub count: u64,
-    /// Their sum, or null if it may have passed 2^64, or is damaged.
-    pub sum: Option<u64>,
-    /// Values in buckets that the sum may lack.
-    pub in_flight: u64,
-    /// The buckets that have values, in order.
-    pub buckets: Vec<BucketReport>,
-}
-
-/// A bucket.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct BucketReport {
-    /// Its least value.
-    pub low: u64,
-    /// Its largest value.
-    pub high: u64,
-    /// Values in it.
-    pub count: u64,
-}
-
-impl Report {
-    /// Makes the report of a session's counters and histograms.
-    #[must_use]
-    pub fn new(metrics: &Metrics) -> Self {
-        let labels = |labels: &Labels| labels.iter().cloned().collect();
-        let counter = |one: &Counter| CounterReport {
-            name: one.name.clone(),
-            labels: labels(&one.labels),
-            value: one.value,
-        };
-        let bucket = |one: &Bucket| BucketReport { low: one.low, high: one.high, count: one.count };
-        let histogram = |one: &Histogram| HistogramReport {
-            name: one.name.clone(),
-            labels: labels(&one.labels),
-            count: one.count(),
-            sum: one.sum,
-            in_flight: one.in_flight,
-            buckets: one.buckets.iter().map(bucket).collect(),
-        };
-        Self {
-            counters: metrics.counters.iter().map(counter).collect(),
-            histograms: metrics.histograms.iter().map(histogram).collect(),
-            unknown: metrics.unknown,
-            lost_additions: metrics.lost_additions,
-            lost_values: metrics.lost_values,
-        }
-    }
-}
-
-impl From<Report> for Metrics {
-    fn from(report: Report) -> Self {
-        let labels = |labels: BTreeMap<String, String>| labels.into_iter().collect();
-        let counter = |one: CounterReport| Counter {
-            name: one.name,
-            labels: labels(one.labels),
-            value: one.value,
-        };
-        let bucket = |one: BucketReport| Bucket { low: one.low, high: one.high, count: one.count };
-        let histogram = |one: HistogramReport| Histogram {
-            name: one.name,
-            labels: labels(one.labels),
-            buckets: one.buckets.into_iter().map(bucket).collect(),
-            sum: one.sum,
-            in_flight: one.in_flight,
-        };
-        Self {
-            counters: report.counters.into_iter().map(counter).collect(),
-            histograms: report.histograms.into_iter().map(histogram).collect(),
-            unknown: report.unknown,
-            lost_additions: report.lost_additions,
-            lost_values: report.lost_values,
-        }
-    }
-}
-
-/// Serializes counters and histograms as their [`Report`], for `serde(serialize_with)`.
-///
-/// # Errors
-/// Those of the serializer.
-pub fn as_report<S: Serializer>(
-    metrics: &impl Borrow<Metrics>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    Report::new(metrics.borrow()).serialize(serializer)
-}
 
 /// The session of counters and histograms.
 #[derive(Debug, Clone, Copy)]
@@ -281,6 +158,7 @@ fn valid(name: &str, is_metric: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_trace::metrics::{Bucket, Counter};
 
     #[test]
     fn names_and_labels_are_valid_and_differ() {

@@ -22,7 +22,7 @@
 //! assert_eq!(clock.nanoseconds(3), 10_000_000_001);
 //! ```
 //!
-//! The crate has no features.
+//! With the feature `serde`, counters and histograms ([`metrics`]) are serialized and deserialized.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

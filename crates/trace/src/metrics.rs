@@ -1,7 +1,12 @@
-//! Counters and histograms of an application, as its session has them.
+//! Counters and histograms of an application, as its session has them. With the feature `serde` they
+//! are serialized as docs/JSON.md describes.
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 
 /// The counters and histograms of a session, ordered by name and labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Metrics {
     /// Counters.
     pub counters: Vec<Counter>,
@@ -20,10 +25,12 @@ pub type Labels = Vec<(String, String)>;
 
 /// A counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Counter {
     /// Name.
     pub name: String,
     /// Labels.
+    #[cfg_attr(feature = "serde", serde(with = "as_map"))]
     pub labels: Labels,
     /// The sum of what was added, modulo 2^64.
     pub value: u64,
@@ -31,10 +38,12 @@ pub struct Counter {
 
 /// A histogram.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Deserialize))]
 pub struct Histogram {
     /// Name.
     pub name: String,
     /// Labels.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "as_map::deserialize"))]
     pub labels: Labels,
     /// The buckets that have values, in order.
     pub buckets: Vec<Bucket>,
@@ -48,6 +57,7 @@ pub struct Histogram {
 
 /// A bucket of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Bucket {
     /// Least value of the bucket.
     pub low: u64,
@@ -94,5 +104,39 @@ impl Histogram {
             before = before.saturating_add(bucket.count.into());
             before >= wanted
         })
+    }
+}
+
+#[cfg(feature = "serde")]
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Histogram", 6)?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("labels", &as_map::of(&self.labels))?;
+        fields.serialize_field("count", &self.count())?;
+        fields.serialize_field("sum", &self.sum)?;
+        fields.serialize_field("in_flight", &self.in_flight)?;
+        fields.serialize_field("buckets", &self.buckets)?;
+        fields.end()
+    }
+}
+
+/// Serializes labels as a map.
+#[cfg(feature = "serde")]
+mod as_map {
+    use super::Labels;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use std::collections::BTreeMap;
+
+    pub(super) fn of(labels: &Labels) -> BTreeMap<&str, &str> {
+        labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    }
+
+    pub(super) fn serialize<S: Serializer>(labels: &Labels, to: S) -> Result<S::Ok, S::Error> {
+        of(labels).serialize(to)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Labels, D::Error> {
+        Ok(BTreeMap::deserialize(from)?.into_iter().collect())
     }
 }

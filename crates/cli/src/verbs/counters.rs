@@ -10,7 +10,7 @@ use crate::table::plain;
 use crate::traces::Traces;
 use anyhow::{Context as _, ensure};
 use lastwords_open::{Account, Losses, Trace};
-use lastwords_render::metrics::{Origin, Report, prometheus};
+use lastwords_render::metrics::{Origin, prometheus};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use lastwords_trace::metrics::Metrics;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ struct OfSession {
     name: String,
     from: PathBuf,
     #[serde(flatten)]
-    report: Report,
+    metrics: Metrics,
     evidence: Value,
 }
 
@@ -80,7 +80,7 @@ struct Kept {
 struct KeptSession {
     name: String,
     #[serde(flatten)]
-    report: Report,
+    metrics: Metrics,
     evidence: Value,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Found<'a> {
         OfSession {
             name: self.account.name.clone(),
             from: self.from.clone(),
-            report: Report::new(&self.metrics),
+            metrics: self.metrics.clone(),
             evidence: self.evidence.clone(),
         }
     }
@@ -209,7 +209,7 @@ fn kept(path: &Path) -> anyhow::Result<Vec<Found<'static>>> {
     let found = |one: KeptSession| Found {
         from: path.to_owned(),
         account: account_of(&one),
-        metrics: one.report.into(),
+        metrics: one.metrics,
         evidence: one.evidence,
     };
     Ok(kept.sessions.into_iter().map(found).collect())
@@ -217,7 +217,7 @@ fn kept(path: &Path) -> anyhow::Result<Vec<Found<'static>>> {
 
 /// Returns an account of what the counters of a recovered session lack.
 fn account_of(one: &KeptSession) -> Account<'static> {
-    let Report { unknown, lost_additions, lost_values, .. } = one.report;
+    let Metrics { unknown, lost_additions, lost_values, .. } = one.metrics;
     let lost = [
         (unknown, "damaged entry", Cause::Damaged),
         (lost_additions, "addition to counters without room", Cause::Refused),

@@ -76,7 +76,6 @@ pub struct Report<'a> {
     /// Open spans for which there was no room in their table.
     pub spans_dropped: u64,
     /// Its counters and histograms.
-    #[serde(serialize_with = "lastwords_render::metrics::as_report")]
     pub metrics: &'a Metrics,
     /// Processes that have not left the session.
     pub processes: Vec<Process>,

@@ -53,7 +53,6 @@ pub(super) struct Reading {
     pub(super) rings: Vec<RingRow>,
     pub(super) losses: Vec<LossRow>,
     pub(super) open_spans: Vec<SpanReport>,
-    #[serde(serialize_with = "lastwords_render::metrics::as_report")]
     pub(super) metrics: Metrics,
 }
 

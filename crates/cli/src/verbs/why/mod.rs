@@ -20,8 +20,8 @@ use lastwords_open::{
 };
 use lastwords_render::Totals;
 use lastwords_render::evidence::SpanReport;
-use lastwords_render::metrics::Report;
 use lastwords_render::text::{self, Style, Zone};
+use lastwords_trace::metrics::Metrics;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ struct Why {
     last_events: Vec<Line>,
     open_spans: Vec<SpanReport>,
     /// Counters and histograms of a session.
-    metrics: Option<Report>,
+    metrics: Option<Metrics>,
     #[serde(flatten)]
     losses: Losses,
     /// The losses in words.
@@ -215,7 +215,7 @@ fn of_session(traces: &Traces, trace: &Trace, outside: &Outside, events: u64) ->
         losses: Losses::from_accounts([&account]),
         lost: account.words(),
         open_spans: account.spans,
-        metrics: Some(Report::new(&info.metrics)),
+        metrics: Some(info.metrics.clone()),
         verdict,
         next,
     })
