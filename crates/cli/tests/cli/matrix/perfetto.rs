@@ -3,7 +3,10 @@
 
 use super::event::{Event, Value};
 use super::kernel::processor::Slice;
+use lastwords_testkit::wire;
 use std::collections::BTreeMap;
+
+pub(super) use lastwords_testkit::wire::Wire;
 
 /// `TrackEvent.Type.TYPE_SLICE_BEGIN`.
 const BEGIN: u64 = 1;
@@ -12,65 +15,9 @@ const END: u64 = 2;
 /// `TrackEvent.Type.TYPE_INSTANT`.
 const INSTANT: u64 = 3;
 
-/// A field of a message.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Wire<'a> {
-    Number(u64),
-    Fixed(u64),
-    Bytes(&'a [u8]),
-}
-
-impl<'a> Wire<'a> {
-    /// The message or text that it is.
-    pub(super) fn bytes(self) -> &'a [u8] {
-        let Self::Bytes(bytes) = self else { panic!("{self:?} is no message") };
-        bytes
-    }
-
-    /// The number that it is.
-    pub(super) fn number(self) -> u64 {
-        let Self::Number(number) = self else { panic!("{self:?} is no number") };
-        number
-    }
-
-    /// The text that it is.
-    pub(super) fn text(self) -> String {
-        String::from_utf8(self.bytes().to_vec()).expect("text")
-    }
-}
-
-fn varint(bytes: &mut &[u8]) -> u64 {
-    let mut value = 0;
-    for shift in (0..70).step_by(7) {
-        let (first, rest) = bytes.split_first().expect("a number");
-        *bytes = rest;
-        value |= u64::from(first & 0x7f) << shift;
-        if first & 0x80 == 0 {
-            break;
-        }
-    }
-    value
-}
-
 /// The fields of a message.
-pub(super) fn fields(mut bytes: &[u8]) -> Vec<(u64, Wire<'_>)> {
-    let mut fields = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes);
-        let wire = match key & 7 {
-            0 => Wire::Number(varint(&mut bytes)),
-            1 => Wire::Fixed(u64::from_le_bytes(
-                bytes.split_off(..8).expect("eight bytes").try_into().unwrap(),
-            )),
-            2 => {
-                let length = usize::try_from(varint(&mut bytes)).unwrap();
-                Wire::Bytes(bytes.split_off(..length).expect("a message"))
-            }
-            kind => panic!("wire type {kind}"),
-        };
-        fields.push((key >> 3, wire));
-    }
-    fields
+pub(super) fn fields(bytes: &[u8]) -> Vec<(u64, Wire<'_>)> {
+    wire::fields(bytes).expect("a message")
 }
 
 /// The field of this number.
