@@ -63,22 +63,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.judging.end(data(&results), &verdicts)
 }
 
-/// Returns the table of those of these contenders that are there, from three short rounds.
-pub(super) fn beside(names: &[&str]) -> Result<String> {
-    let chosen: Vec<&Contender> =
-        contenders::ALL.iter().filter(|contender| names.contains(&contender.name)).collect();
-    let mut results = Results {
-        rounds: 3,
-        events: 400_000,
-        clock: Clock::Wall,
-        samples: Vec::new(),
-        missing: BTreeMap::new(),
-    };
-    let mut field = Field::set_up(&chosen, &mut results)?;
-    measure(&mut field, &rig::workers::allowed_cpus()?, &mut results)?;
-    Ok(report::table(&results, &[]))
-}
-
 fn choose(only: &[String]) -> Result<Vec<&'static Contender>> {
     if let Some(unknown) =
         only.iter().find(|name| !contenders::ALL.iter().any(|c| c.name == **name))

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::floors::{Limit, Verdict};
 use super::programs::Programs;
 use super::stats::quantile;
-use super::{Judging, record, report};
+use super::{Judging, report};
 
 use rig::run_quietly;
 
@@ -22,17 +22,9 @@ pub(crate) struct Args {
     /// The CPU [default: the last that we may use]
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// Also run the shapes' neighbours in `bench record` that are there: LTTng-UST, and `tracing`
-    /// with its registry and with a subscriber that only reads
-    #[arg(long)]
-    beside: bool,
     #[command(flatten)]
     judging: Judging,
 }
-
-/// Contenders of `bench record` to compare with.
-const BESIDE: &[&str] =
-    &["floor", "lastwords-rseq", "lttng", "tracing-registry-scoped", "tracing-reads"];
 
 /// The floors of shapes with a name. The worst shape of a row counts.
 const ROWS: &[(&str, f64)] = &[
@@ -75,9 +67,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     );
     let verdicts = verdicts(&shapes);
     print!("{}", table(&shapes));
-    if args.beside {
-        print!("{}", record::beside(BESIDE)?);
-    }
     print!("{}", report::floors(&verdicts));
     args.judging.end(
         json!({"schema": 1, "bench": "shapes", "seed": data["seed"], "shapes": data["shapes"]}),
