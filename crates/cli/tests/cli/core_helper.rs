@@ -4,14 +4,11 @@
 use crate::child::{EVENTS, Running, THREADS, start, start_in};
 use crate::dying::{CorePattern, Dying, help, help_by, install_program};
 use crate::recovery::assert_whole;
-use crate::support::{Place, Ran, entries, folders, ran, stored, tool, wait_for_some};
+use crate::support::{NOBODY, Place, Ran, entries, folders, ran, stored, tool, wait_for_some};
 use lastwords_testkit::text::Text as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-
-/// The user `nobody`.
-pub(crate) const NOBODY: u32 = 65534;
 
 /// Saves the sessions of a process as the helper does when the process dies of a signal. Returns
 /// what there is to say.
@@ -112,7 +109,7 @@ fn a_session_in_files_of_another_mount_namespace_is_copied() {
 /// it.
 pub(crate) fn start_as_nobody(place: &Place, memory: &str, end: &str) -> Running {
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    std::os::unix::fs::chown(place.sessions(), Some(65534), Some(65534)).unwrap();
+    std::os::unix::fs::chown(place.sessions(), Some(NOBODY), Some(NOBODY)).unwrap();
     fs::set_permissions(place.sessions(), fs::Permissions::from_mode(0o700)).unwrap();
     // The program is opened as root: it may lie in a folder that nobody may enter.
     let script = "ulimit -c unlimited; exec 9<\"$1\"; shift; exec setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/9 \"$@\"";

@@ -3,10 +3,10 @@
 //! is read with more rights than needed.
 
 use crate::child::Running;
-use crate::core_helper::{NOBODY, start_as_nobody};
+use crate::core_helper::start_as_nobody;
 use crate::dying::{Dying, Helper, help, help_by, lock};
 use crate::silent::Silent;
-use crate::support::{Place, tool, wait_until};
+use crate::support::{NOBODY, Place, tool, wait_until};
 use lastwords_testkit::text::Text as _;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;

@@ -2,40 +2,28 @@
 //! user has made, and print on one line what another user named. As root only.
 
 use crate::recovery::killed;
-use crate::support::{Place, Ran, entries, hooks, ran, small, tool};
+use crate::support::{NOBODY, Place, Ran, entries, hooks, make_folder, ran, small, tool};
 use lastwords_testkit::text::Text as _;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The other user.
-const OTHER: u32 = 65534;
 /// Folders that only root may change.
 const VICTIM: &str = "root's own file\n";
 
 /// A place that all may search, with a file of root's; none where the test is not run by root.
 fn place() -> Option<Place> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let place = Place::new();
-    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    let place = Place::of_root(0o755)?;
     fs::write(place.at("victim"), VICTIM).unwrap();
     fs::set_permissions(place.at("victim"), Permissions::from_mode(0o600)).unwrap();
     Some(place)
 }
 
-fn folder(path: &Path, mode: u32, owner: u32) {
-    fs::create_dir(path).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    chown(path, Some(owner), Some(owner)).unwrap();
-}
-
 /// A link of the other user.
 fn their_link(to: &Path, path: &Path) {
     symlink(to, path).unwrap();
-    lchown(path, Some(OTHER), Some(OTHER)).unwrap();
+    lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
 }
 
 /// The folders that are in a folder and were not there before.
@@ -84,7 +72,7 @@ fn a_crash_kernel_writes_through_no_name_of_another_user() {
     let Some(place) = place() else { return };
     for (number, shell) in SHELLS.into_iter().enumerate() {
         let crash = format!("crash-{number}");
-        folder(&place.at(&crash), 0o1777, 0);
+        make_folder(&place.at(&crash), 0o1777, 0);
         // Another user makes the folders of the next two minutes, which all may write, with links.
         let times = tool(
             "sh",
@@ -98,7 +86,7 @@ fn a_crash_kernel_writes_through_no_name_of_another_user() {
             match i % 3 {
                 0 => their_link(&place.at("nowhere"), &path),
                 _ => {
-                    folder(&path, 0o777, OTHER);
+                    make_folder(&path, 0o777, NOBODY);
                     ["report", "metadata", "trace.dat"]
                         .iter()
                         .for_each(|n| their_link(&place.at("victim"), &path.join(n)));
@@ -130,15 +118,15 @@ fn a_crash_kernel_makes_missing_folders_but_follows_no_link_of_another_user() {
     let Some(place) = place() else { return };
     for (number, shell) in SHELLS.into_iter().enumerate() {
         let root = format!("root-{number}");
-        folder(&place.at(&root), 0o755, 0);
+        make_folder(&place.at(&root), 0o755, 0);
         save_trace(&place, shell, &format!("{root}/var/crash"));
         assert_eq!(new_folders(&place.at(&root).join("var/crash"), &[]).len(), 1);
         fs::remove_file(place.at("saved")).unwrap();
         // All may write above the folder, so that another user has made it: a link to a folder of
         // root's.
         let [open, private] = [format!("open-{number}"), format!("private-{number}")];
-        folder(&place.at(&open), 0o1777, 0);
-        folder(&place.at(&private), 0o700, 0);
+        make_folder(&place.at(&open), 0o1777, 0);
+        make_folder(&place.at(&private), 0o700, 0);
         their_link(&place.at(&private), &place.at(&open).join("crash"));
         let ran = save_trace(&place, shell, &format!("{open}/crash"));
         ran.says("the trace is not saved");
@@ -168,11 +156,11 @@ fn unit(place: &Place, script: &str, more: &[(&str, &Path)]) -> Ran {
 #[test]
 fn names_of_other_users_make_no_lines_in_the_log() {
     let Some(place) = place() else { return };
-    folder(&place.at("places"), 0o755, 0);
-    folder(&place.at("places/app"), 0o700, OTHER);
+    make_folder(&place.at("places"), 0o755, 0);
+    make_folder(&place.at("places/app"), 0o700, NOBODY);
     let forged = "x\n<0>sshd[1]: Accepted password for root\n\u{1b}[2J\u{202e}-0123456789abcdef";
-    folder(&place.at("places/app").join(forged), 0o700, OTHER);
-    folder(&place.at("places/app/-rf-00000000000000ab"), 0o700, OTHER);
+    make_folder(&place.at("places/app").join(forged), 0o700, NOBODY);
+    make_folder(&place.at("places/app/-rf-00000000000000ab"), 0o700, NOBODY);
     let collected = unit(&place, "collect", &[]);
     assert_eq!(collected.out.lines().count(), 2, "{collected:?}");
     let retained = unit(&place, "retain", &[]);
@@ -182,16 +170,16 @@ fn names_of_other_users_make_no_lines_in_the_log() {
     let unique = made.to_str().unwrap().rsplit_once('-').unwrap().1;
     let session = place.at("places/app").join(format!("y\n<0>error: z-{unique}"));
     fs::rename(&made, &session).unwrap();
-    tool("chown", &["-R", &format!("{OTHER}:{OTHER}"), session.to_str().unwrap()]);
+    tool("chown", &["-R", &format!("{NOBODY}:{NOBODY}"), session.to_str().unwrap()]);
     // Many years later.
-    folder(&place.at("programs"), 0o755, 0);
+    make_folder(&place.at("programs"), 0o755, 0);
     fs::write(place.at("programs/date"), "#!/bin/sh\necho 9999999999\n").unwrap();
     fs::set_permissions(place.at("programs/date"), Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", place.at("programs").display(), std::env::var("PATH").unwrap());
     let removed = unit(&place, "retain", &[("PATH", Path::new(&path))]);
     assert!(!session.exists(), "{removed:?}");
     let input =
-        fs::read_to_string(place.at("reports").join(format!("{OTHER}-0123456789abcdef/input")))
+        fs::read_to_string(place.at("reports").join(format!("{NOBODY}-0123456789abcdef/input")))
             .unwrap();
     assert_eq!(input.lines().count(), 1);
     for line in [&collected, &retained, &removed]
@@ -221,14 +209,14 @@ fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
     };
     // As /run/user/UID/lastwords: the user may mount a file system there, which says that it is
     // root's.
-    folder(&place.at("user"), 0o755, OTHER);
-    folder(&place.at("user/lastwords"), 0o755, 0);
-    folder(&place.at("user/lastwords/a-0123456789abcdef"), 0o755, 0);
-    assert_eq!(as_whom(&place.at("user/lastwords")), format!("{OTHER}\n"));
+    make_folder(&place.at("user"), 0o755, NOBODY);
+    make_folder(&place.at("user/lastwords"), 0o755, 0);
+    make_folder(&place.at("user/lastwords/a-0123456789abcdef"), 0o755, 0);
+    assert_eq!(as_whom(&place.at("user/lastwords")), format!("{NOBODY}\n"));
     // As /dev/shm/lastwords-UID: a link to a folder of root's, in which the user has made a
     // session.
-    folder(&place.at("shm"), 0o1777, 0);
-    folder(&place.at("shm/b-0123456789abcdef"), 0o755, OTHER);
+    make_folder(&place.at("shm"), 0o1777, 0);
+    make_folder(&place.at("shm/b-0123456789abcdef"), 0o755, NOBODY);
     their_link(&place.at("shm"), &place.at("shm/lastwords-1"));
     assert_eq!(as_whom(&place.at("shm/lastwords-1")), "");
 }
@@ -237,8 +225,8 @@ fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
 #[test]
 fn cores_are_read_by_nobody_who_could_change_a_file() {
     let Some(place) = place() else { return };
-    folder(&place.at("places"), 0o755, 0);
-    folder(&place.at("cores"), 0o700, 0);
+    make_folder(&place.at("places"), 0o755, 0);
+    make_folder(&place.at("cores"), 0o700, 0);
     let core = place.at("cores/core.app.1000.0123.7.zst");
     fs::write(&core, "the process's own bytes").unwrap();
     fs::set_permissions(&core, Permissions::from_mode(0o600)).unwrap();
@@ -259,10 +247,10 @@ fn cores_are_read_by_nobody_who_could_change_a_file() {
 #[test]
 fn a_copy_has_a_report_of_its_own() {
     let Some(place) = place() else { return };
-    folder(&place.at("places"), 0o755, 0);
-    folder(&place.at("places/z"), 0o755, 0);
+    make_folder(&place.at("places"), 0o755, 0);
+    make_folder(&place.at("places/z"), 0o755, 0);
     let names = ["a-0123456789abcdef", "a.dead-7-0123456789abcdef", "a.dead-x-0123456789abcdee"];
-    names.iter().for_each(|name| folder(&place.at("places/z").join(name), 0o755, 0));
+    names.iter().for_each(|name| make_folder(&place.at("places/z").join(name), 0o755, 0));
     let program = place.at("program");
     fs::write(&program, "#!/bin/sh\nfor last; do :; done\necho \"$last\"\n").unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
@@ -279,15 +267,15 @@ fn a_copy_has_a_report_of_its_own() {
 #[test]
 fn a_user_holds_up_nobody() {
     let Some(place) = place() else { return };
-    folder(&place.at("places"), 0o755, 0);
-    let folders = [("a", OTHER), ("z", 0)].map(|(name, owner)| {
+    make_folder(&place.at("places"), 0o755, 0);
+    let folders = [("a", NOBODY), ("z", 0)].map(|(name, owner)| {
         let path = place.at("places").join(name);
-        folder(&path, 0o755, owner);
+        make_folder(&path, 0o755, owner);
         (path, owner)
     });
     for (path, owner) in &folders {
         for session in ["x-0123456789abcdef", "y-0123456789abcdee"] {
-            folder(&path.join(session), 0o755, *owner);
+            make_folder(&path.join(session), 0o755, *owner);
         }
     }
     let program = place.at("program");
@@ -337,12 +325,12 @@ fn a_user_holds_up_nobody() {
 #[test]
 fn nothing_is_saved_where_another_user_could_have_made_the_folder() {
     let Some(place) = place() else { return };
-    folder(&place.at("tmp"), 0o1777, 0);
-    folder(&place.at("private"), 0o700, 0);
-    folder(&place.at("open"), 0o777, 0);
+    make_folder(&place.at("tmp"), 0o1777, 0);
+    make_folder(&place.at("private"), 0o700, 0);
+    make_folder(&place.at("open"), 0o777, 0);
     their_link(&place.at("private"), &place.at("tmp/link"));
     their_link(&place.at("private/made"), &place.at("tmp/nowhere"));
-    folder(&place.at("tmp/theirs"), 0o755, OTHER);
+    make_folder(&place.at("tmp/theirs"), 0o755, NOBODY);
     for (script, variable, below) in [
         ("collect", "LASTWORDS_REPORTS", ""),
         ("save-bundle", "LASTWORDS_STATE", "bundles"),

@@ -2,10 +2,9 @@
 //! the kernel's own text, trace-cmd, and the state of the machine's tracing before. They need root.
 
 use crate::child::Running;
-use crate::record::{self, KILLED, KILLS, TRACEFS, names, tracing};
+use crate::record::{self, KILLED, KILLS, instance, names, tracing};
 use crate::support::{Place, Ran, tool};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -19,10 +18,6 @@ fn kernel(place: &Place, args: &[&str]) -> Ran {
 
 fn begin(place: &Place, more: &[&str]) -> Ran {
     kernel(place, &[&["start", "--instance", OWN], EVENTS, more].concat())
-}
-
-fn instance(name: &str) -> PathBuf {
-    Path::new(TRACEFS).join("instances").join(name)
 }
 
 fn kills() {

@@ -4,7 +4,7 @@ use crate::child::{EVENTS, Running, THREADS, start, wait_for};
 use crate::support::{Place, assert_members, wait_until};
 use lastwords_testkit::text::Text as _;
 use serde_json::{Value, json};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -74,16 +74,6 @@ impl Container {
 
 pub(crate) const UNSHARE: [&str; 5] = ["unshare", "--mount", "--pid", "--fork", "--kill-child"];
 
-/// A place that other users may search and write; none where the test is not run by root.
-pub(crate) fn place() -> Option<Place> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let place = Place::new();
-    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777)).unwrap();
-    Some(place)
-}
-
 /// Lists all, and returns the text and the data.
 fn list(place: &Place) -> (String, Value) {
     (place.ok(&["list", "--all-namespaces"]), place.json(&["list", "--all-namespaces", "--json"]))
@@ -97,7 +87,7 @@ fn folder(session: &Value) -> &str {
 /// session, and what the verbs that read say of them.
 #[test]
 fn sessions_of_containers_are_listed_and_read() {
-    let (Some(one), Some(two)) = (place(), place()) else { return };
+    let (Some(one), Some(two)) = (Place::of_root(0o777), Place::of_root(0o777)) else { return };
     let of_user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let with_user = [&of_user[..], &UNSHARE, &["--user", "--map-root-user"]].concat();
     let containers = [
@@ -168,7 +158,7 @@ const HOSTILE: &str = r#"
 
 #[test]
 fn names_of_a_container_lead_nowhere_else() {
-    let Some(place) = place() else { return };
+    let Some(place) = Place::of_root(0o777) else { return };
     let mut app = start(&place, "shm", "wait");
     app.kill();
     let hosts = place.session();
@@ -215,7 +205,7 @@ fn names_of_a_container_lead_nowhere_else() {
 /// The place of the host is hidden in the container, so that a link to it leads to nothing there.
 #[test]
 fn a_link_to_the_hosts_sessions_is_resolved_in_the_container() {
-    let Some(place) = place() else { return };
+    let Some(place) = Place::of_root(0o777) else { return };
     let mut app = start(&place, "shm", "wait");
     app.kill();
     let hosts = place.session();
@@ -247,7 +237,7 @@ fn a_link_to_the_hosts_sessions_is_resolved_in_the_container() {
 /// A file system of a container that never answers costs its namespace only.
 #[test]
 fn a_file_system_that_hangs_does_not_stop_the_list() {
-    let Some(place) = self::place() else { return };
+    let Some(place) = Place::of_root(0o777) else { return };
     if !Path::new("/dev/fuse").exists() {
         return;
     }
@@ -259,7 +249,7 @@ fn a_file_system_that_hangs_does_not_stop_the_list() {
         exec sleep 60
     "#;
     let hanging = Container::in_place(&place, &UNSHARE, script, "made");
-    let two = self::place().expect("root");
+    let two = Place::of_root(0o777).expect("root");
     let container = Container::in_place(&two, &UNSHARE, TWO_SESSIONS, "live");
     let (text, data) = list(&place);
     assert_eq!(container.sessions(&data).len(), 2, "{text}");

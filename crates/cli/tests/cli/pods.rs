@@ -4,7 +4,7 @@
 
 use crate::child::TASK;
 use crate::dying::lock;
-use crate::namespaces::{Container, UNSHARE, place};
+use crate::namespaces::{Container, UNSHARE};
 use crate::support::{Place, Ran, assert_members, entries, folders, hooks, ran, stored};
 use crate::why::{Cgroup, LIMIT};
 use lastwords_testkit::text::Text as _;
@@ -33,7 +33,7 @@ struct Pod {
 
 impl Pod {
     fn new() -> Option<Self> {
-        let place = place()?;
+        let place = Place::of_root(0o777)?;
         let volume = tempfile::tempdir_in("/dev/shm").expect("a tmpfs");
         fs::set_permissions(volume.path(), PermissionsExt::from_mode(0o777)).expect("for all");
         Some(Self { place, volume })

@@ -82,12 +82,17 @@ pub(crate) fn tracing() -> Option<Alone> {
     Some(Alone { place: Place::new(), before: state(), _lock: lock })
 }
 
+/// The folder of an instance.
+pub(crate) fn instance(name: &str) -> PathBuf {
+    Path::new(TRACEFS).join("instances").join(name)
+}
+
 /// An instance of a test's own, which is removed at the end.
 pub(crate) struct Instance(pub(crate) PathBuf);
 
 impl Instance {
     pub(crate) fn new(name: &str) -> Self {
-        let instance = Self(Path::new(TRACEFS).join("instances").join(name));
+        let instance = Self(instance(name));
         fs::create_dir(&instance.0).expect("an instance");
         instance
     }
@@ -350,7 +355,7 @@ pub(crate) fn start<'a>(place: &'a Place, args: &[&str]) -> Recorder<'a> {
 
 /// Waits until an instance records, with the settings made.
 pub(crate) fn wait_for_instance(name: &str) -> PathBuf {
-    let path = Path::new(TRACEFS).join("instances").join(name);
+    let path = instance(name);
     // A new instance records for a moment, but has no events then.
     let has = |file: &str, value: &str| {
         fs::read_to_string(path.join(file)).is_ok_and(|text| text.trim() == value)

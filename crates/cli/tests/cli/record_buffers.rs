@@ -1,13 +1,12 @@
 //! `record -B`: several instances in one recording, as trace-cmd reads them. They need root.
 
 use crate::record::{
-    KILLED, KILLS, TRACEFS, record, start, state, told, tracing, wait_for_instance,
+    KILLED, KILLS, instance, record, start, state, told, tracing, wait_for_instance,
 };
 use crate::support::{Place, tool};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 const ONE: &str = "lastwords_one";
 const TWO: &str = "lastwords_two";
@@ -67,7 +66,7 @@ fn several_instances_are_in_one_file() {
 fn several_instances_are_left_as_they_were() {
     let Some(mut place) = tracing() else { return };
     // One of them exists.
-    let own = Path::new(TRACEFS).join("instances").join(TWO);
+    let own = instance(TWO);
     fs::create_dir(&own).unwrap();
     let files = ["trace_clock", "set_event", "tracing_on", "options/sym-addr"];
     let settings = || files.map(|file| fs::read_to_string(own.join(file)).unwrap());

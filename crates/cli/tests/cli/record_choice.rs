@@ -4,7 +4,8 @@
 //! files of the function tracer. They need root.
 
 use crate::record::{
-    KILLED, KILLS, TRACEFS, by_trace_cmd, names, record, start, told, tracing, wait_for_instance,
+    KILLED, KILLS, TRACEFS, by_trace_cmd, instance, names, record, start, told, tracing,
+    wait_for_instance,
 };
 use crate::support::{ran, tool};
 use lastwords_testkit::text::Text as _;
@@ -12,14 +13,10 @@ use lastwords_testkit::trace_cmd::{self, Tracing};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 const NAME: &str = "lastwords_test";
-
-fn instance(name: &str) -> PathBuf {
-    Path::new(TRACEFS).join("instances").join(name)
-}
 
 /// Prints the settings that choices change, as the kernel has them, and the process of the shell. It
 /// starts no process, which would be among those that are recorded.

@@ -1,7 +1,7 @@
 //! `record -A` with an agent on the same machine: both have the same events, and the difference of
 //! their clocks is known to be 0. They need root. The lab's scenario `guests` has two machines.
 
-use crate::record::{KILLED, KILLS, TRACEFS, kills, names, record, tracing};
+use crate::record::{KILLED, KILLS, kills, names, record, tracing};
 use crate::support::{Place, tool, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -44,7 +44,7 @@ impl Agent {
     }
 
     fn instance(&self) -> std::path::PathBuf {
-        Path::new(TRACEFS).join("instances").join(format!("lastwords-{}", self.child.id()))
+        crate::record::instance(&format!("lastwords-{}", self.child.id()))
     }
 
     fn end(mut self) -> String {

@@ -6,20 +6,17 @@
 
 use crate::child::Running;
 use crate::record::{self, KILLED, KILLS, by_trace_cmd, kills, names, told, wait_for_instance};
-use crate::support::{Place, assert_members, ran, tool, wait_until, words};
+use crate::support::{NOBODY, Place, assert_members, make_folder, ran, tool, wait_until, words};
 use lastwords_testkit::text::Text as _;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
-
-/// The user and group `nobody` of every Linux system.
-const NOBODY: u32 = 65534;
 
 /// A `lastwords receive --json` that runs. It is killed if a test fails.
 pub(crate) struct Receiver {
@@ -182,6 +179,12 @@ fn check_all(mut numbers: Vec<u64>) {
     assert!(numbers.len() == 20_000 && wrong.is_none(), "{} events; {wrong:?}", numbers.len());
 }
 
+/// The file of what a sender had not sent.
+fn unsent(place: &Place) -> Option<PathBuf> {
+    let name = names(place.path()).into_iter().find(|name| name.ends_with(".dat"));
+    name.map(|name| place.at(&name))
+}
+
 /// The sum of a counter over all CPUs of an instance.
 fn stat(instance: &Path, word: &str) -> u64 {
     let cpus = names(&instance.join("per_cpu")).into_iter();
@@ -239,11 +242,7 @@ fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
         format!("{} more events were taken from the ring before, and sent to {to}", arrived.len());
     restored.says(&sent);
     place.is_restored("a recording");
-    let rest = names(place.path())
-        .into_iter()
-        .find(|name| name.ends_with(".dat"))
-        .expect("what was not sent");
-    check_all([arrived, kills(&place.at(&rest))].concat());
+    check_all([arrived, kills(&unsent(&place).expect("what was not sent"))].concat());
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
 
@@ -256,11 +255,7 @@ fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost
     let ended = recorder.wait();
     ended.has_status(1).says(&to).says("keeps what arrived");
     place.is_restored("a recording");
-    let rest = names(place.path())
-        .into_iter()
-        .find(|name| name.ends_with(".dat"))
-        .expect("what was not sent");
-    let rest = kills(&place.at(&rest));
+    let rest = kills(&unsent(&place).expect("what was not sent"));
     assert_eq!(told(&ended), rest.len(), "{}", ended.err);
     let mut next = Receiver::start(place.command(), &["-d", "in", "--listen", "tcp:127.0.0.1:0"]);
     assert_eq!(next.end(Signal::INT), Some(0));
@@ -388,8 +383,7 @@ fn another_user_gives_nothing_and_gets_nothing() {
     let open = |name: &str, mode: u32| {
         fs::set_permissions(place.at(name), fs::Permissions::from_mode(mode)).unwrap()
     };
-    fs::create_dir(place.at("nobody")).unwrap();
-    chown(place.at("nobody"), Some(NOBODY), Some(NOBODY)).unwrap();
+    make_folder(&place.at("nobody"), 0o755, NOBODY);
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = place.at("lastwords");
     fs::copy(env!("CARGO_BIN_EXE_lastwords"), &program).unwrap();
@@ -480,11 +474,8 @@ fn flushes_send_each_event_once() {
         let arrived = kills(&path(&place, &receiver.next("saved")));
         let restored = place.run(&["restore"]);
         restored.has_status(0);
-        let rest = names(place.path())
-            .into_iter()
-            .find(|name| name.starts_with("lastwords-") && name.ends_with(".dat"));
         // There is no file if the last event was sent before the sender was killed.
-        let rest = rest.map(|rest| place.at(&rest)).map_or_else(Vec::new, |file| {
+        let rest = unsent(&place).map_or_else(Vec::new, |file| {
             let rest = kills(&file);
             fs::remove_file(file).unwrap();
             rest

@@ -4,10 +4,14 @@ use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use serde_json::Value;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+
+/// The user and group `nobody` of every Linux system, for tests with another user than root.
+pub(crate) const NOBODY: u32 = 65534;
 
 /// A folder for one test: its sessions, its files.
 pub(crate) struct Place {
@@ -29,6 +33,15 @@ impl Place {
         let dir = tempfile::tempdir().expect("a folder for the test");
         std::fs::create_dir(dir.path().join("sessions")).expect("a folder for its sessions");
         Self { dir }
+    }
+
+    /// A place whose folder has this mode, for other users; none where the test is not run by root.
+    pub(crate) fn of_root(mode: u32) -> Option<Self> {
+        rustix::process::geteuid().is_root().then(|| {
+            let place = Self::new();
+            std::fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
+            place
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -179,6 +192,13 @@ pub(crate) fn assert_members(object: &Value, members: &Value) {
     for (name, value) in members.as_object().expect("members") {
         assert_eq!(&object[name], value, "{name} of {object:#}");
     }
+}
+
+/// Makes a folder of this mode and owner.
+pub(crate) fn make_folder(path: &Path, mode: u32, owner: u32) {
+    std::fs::create_dir(path).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    chown(path, Some(owner), Some(owner)).unwrap();
 }
 
 /// The files and folders in a folder, sorted.

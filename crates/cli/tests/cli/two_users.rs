@@ -3,13 +3,9 @@
 
 use crate::child::start;
 use crate::mount::Mount;
-use crate::support::{Place, ran};
+use crate::support::{NOBODY, Place, make_folder, ran};
 use lastwords_testkit::text::Text as _;
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Command, Stdio};
-
-/// The other user.
-const OTHER: u32 = 65534;
 
 /// The preparation that each command needs: the other user's sessions in `theirs`, and a device
 /// that the other user may open, in a mount namespace of its own.
@@ -70,15 +66,9 @@ fn script(place: &Place, script: &str) -> String {
 
 /// A place whose folder all may search, with folders of the other user.
 fn place() -> Option<Place> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let place = Place::new();
-    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let place = Place::of_root(0o755)?;
     for name in ["theirs", "d", "e"] {
-        std::fs::create_dir(place.at(name)).unwrap();
-        std::fs::set_permissions(place.at(name), PermissionsExt::from_mode(0o700)).unwrap();
-        chown(place.at(name), Some(OTHER), Some(OTHER)).unwrap();
+        make_folder(&place.at(name), 0o700, NOBODY);
     }
     Some(place)
 }
