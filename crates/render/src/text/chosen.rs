@@ -253,6 +253,8 @@ impl<'t> Bound<'t> {
         let mut has_message = false;
         let mut of = Vec::new();
         let in_ticks = !trace.class().counts_nanoseconds();
+        let class = (stream, event);
+        let mut lookup = Lookup { trace, class, thread: count, targets: &mut targets };
         for (slot, column) in columns.columns.iter().enumerate() {
             of.push(match &column.kind {
                 Kind::Time if in_ticks => Of::Ticks,
@@ -261,25 +263,21 @@ impl<'t> Bound<'t> {
                 Kind::Delta => Of::Delta,
                 Kind::Ticks => Of::Ticks,
                 Kind::Trace => Of::Text(escaped(trace.title().as_bytes())),
-                Kind::Name(filter) => {
-                    match found(filter, trace, stream, event, [slot, count], &mut targets) {
-                        Of::None if column.name == SYSCALL => {
-                            syscall(trace, stream, event, [slot, count], &mut targets)
-                        }
-                        Of::None => place(&column.name, trace, stream, event),
-                        found => found,
-                    }
-                }
+                Kind::Name(filter) => match found(filter, slot, &mut lookup) {
+                    Of::None if column.name == SYSCALL => syscall(slot, &mut lookup),
+                    Of::None => place(&column.name, trace, class),
+                    found => found,
+                },
                 Kind::Field(filter) => {
-                    let [common, specific, payload] = &targets.of;
-                    let before = [common.len(), specific.len(), payload.len()];
-                    let found = found(filter, trace, stream, event, [slot, count], &mut targets);
+                    let before = lookup.targets.of.each_ref().map(Vec::len);
+                    let found = found(filter, slot, &mut lookup);
                     // Only a field of the payload counts.
-                    let is_field = matches!(&targets.of, [a, b, _] if a.len() == before[0] && b.len() == before[1]);
+                    let of = &mut lookup.targets.of;
+                    let is_field = of[0].len() == before[0] && of[1].len() == before[1];
                     match (found, is_field) {
                         (Of::Field, true) => Of::Field,
                         _ => {
-                            targets.of.iter_mut().zip(before).for_each(|(of, before)| of.truncate(before));
+                            of.iter_mut().zip(before).for_each(|(of, before)| of.truncate(before));
                             Of::None
                         }
                     }
@@ -287,12 +285,13 @@ impl<'t> Bound<'t> {
                 Kind::Message(filter) => {
                     // A kernel's text is in the context.
                     let is_there = |of: &Of<'_>| matches!(of, Of::Field);
-                    let field = found(filter, trace, stream, event, [slot, count], &mut targets);
+                    let field = found(filter, slot, &mut lookup);
                     if is_there(&field) {
                         field
                     } else {
-                        let text = Filter::parse("$ctx.text").ok().filter(|_| trace.class().is_ftrace());
-                        let text = text.map(|text| found(&text, trace, stream, event, [slot, count], &mut targets));
+                        let text =
+                            Filter::parse("$ctx.text").ok().filter(|_| trace.class().is_ftrace());
+                        let text = text.map(|text| found(&text, slot, &mut lookup));
                         text.filter(is_there).unwrap_or_else(|| {
                             has_message = true;
                             Of::Message
@@ -316,36 +315,22 @@ impl<'t> Bound<'t> {
         for (which, targets) in SCOPES.into_iter().zip(targets.of).take(last) {
             scopes.extend(scope(which).map(|fields| (fields, targets)));
         }
-        let class = trace
-            .class()
-            .streams
-            .get(stream)
-            .and_then(|class| class.events.get(event))
-            .filter(|_| has_message);
+        let class = event_class(trace, class).filter(|_| has_message);
         let message = class
             .map(|class| columns::of_event(class, None, scope(Scope::Payload), b"", Form::Plain));
         Self { of, scopes, message }
     }
 }
 
-/// Finds the source of a name. `slot` and `thread` are the positions of its value and of the id of
-/// its thread.
-fn found<'t>(
-    filter: &Filter,
-    trace: &'t Trace,
-    stream: usize,
-    event: usize,
-    [slot, thread]: [usize; 2],
-    targets: &mut Targets,
-) -> Of<'t> {
+/// Finds the source of a name. `slot` is the position of its value.
+fn found<'t>(filter: &Filter, slot: usize, lookup: &mut Lookup<'t, '_>) -> Of<'t> {
     let Some(name): Option<&Name> = filter.names().first() else { return Of::None };
     let number = |number: i64| {
         let mut text = Vec::new();
         signed(&mut text, number);
         Of::Text(text)
     };
-    let class = (stream, event);
-    match (Lookup { trace, class, thread, targets }).name(name, slot) {
+    match lookup.name(name, slot) {
         Some(Source::Field) => Of::Field,
         Some(Source::Text(text)) => Of::Text(escaped(text.as_bytes())),
         Some(Source::Integer(value)) => number(value),
@@ -357,18 +342,13 @@ fn found<'t>(
 }
 
 /// Finds the number of the system call in events that all calls share.
-fn syscall<'t>(
-    trace: &'t Trace,
-    stream: usize,
-    event: usize,
-    at: [usize; 2],
-    targets: &mut Targets,
-) -> Of<'t> {
-    let class = trace.class().streams.get(stream).and_then(|class| class.events.get(event));
-    let is_raw = class.is_some_and(|class| is_raw_syscall(class.name.as_deref()));
+fn syscall<'t>(slot: usize, lookup: &mut Lookup<'t, '_>) -> Of<'t> {
+    let trace = lookup.trace;
+    let is_raw =
+        event_class(trace, lookup.class).is_some_and(|class| is_raw_syscall(class.name.as_deref()));
     let (Some(machine), true) = (trace.class().text("machine"), is_raw) else { return Of::None };
     let Ok(number) = Filter::parse("id") else { return Of::None };
-    match found(&number, trace, stream, event, at, targets) {
+    match found(&number, slot, lookup) {
         Of::Field => Of::Syscall(machine),
         _ => Of::None,
     }
@@ -378,15 +358,21 @@ fn is_raw_syscall(name: Option<&str>) -> bool {
     matches!(name, Some("raw_syscalls:sys_enter" | "raw_syscalls:sys_exit"))
 }
 
+/// Returns the event class at these positions of a stream class and of an event class in it.
+fn event_class(trace: &Trace, (stream, event): (usize, usize)) -> Option<&EventClass> {
+    trace.class().streams.get(stream)?.events.get(event)
+}
+
 fn any_class(traces: &[Trace], is: impl Fn(&EventClass) -> bool) -> bool {
     let mut streams = traces.iter().flat_map(|trace| &trace.class().streams);
     streams.any(|stream| stream.events.iter().any(&is))
 }
 
 /// Returns the file or the line from which the events of a class come.
-fn place<'t>(name: &str, trace: &Trace, stream: usize, event: usize) -> Of<'t> {
-    let class = trace.class().streams.get(stream).and_then(|class| class.events.get(event));
-    let Some(at) = class.filter(|_| PLACE.contains(&name)).and_then(message::place) else {
+fn place<'t>(name: &str, trace: &Trace, class: (usize, usize)) -> Of<'t> {
+    let Some(at) =
+        event_class(trace, class).filter(|_| PLACE.contains(&name)).and_then(message::place)
+    else {
         return Of::None;
     };
     let (file, line) = at.rsplit_once(':').unwrap_or((&at, ""));
