@@ -6,6 +6,7 @@ use crate::rows::{Cell, Rows};
 use crate::schema::Table;
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
+use jiff::Timestamp;
 use lastwords_ctf::uuid_text;
 use lastwords_kernel::Kernel;
 use lastwords_open::why::{self, Cause, Verdict};
@@ -97,8 +98,8 @@ impl Crash {
     /// Returns the day of the end in UTC as `2026-11-29`, if it is known.
     #[must_use]
     pub fn day(&self) -> Option<String> {
-        let days = self.at?.div_euclid(86_400_000_000_000);
-        Some(civil(days))
+        let at = Timestamp::from_nanosecond(self.at?.into()).ok()?;
+        Some(at.strftime("%F").to_string())
     }
 
     /// Returns the signal or the exit status, and the cause.
@@ -410,22 +411,6 @@ pub fn trace_rows(
     rows.finish()
 }
 
-/// Returns the date of a number of days since 1970-01-01 (Howard Hinnant, "chrono-Compatible
-/// Low-Level Date Algorithms", `civil_from_days`). The days of 64 bits of nanoseconds do not
-/// overflow.
-fn civil(days: i64) -> String {
-    let z = days.saturating_add(719_468);
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = doy - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,7 +424,8 @@ mod tests {
             (11_016, "2000-02-29"),
             (20_786, "2026-11-29"),
         ] {
-            assert_eq!(civil(days), date);
+            let at = Some(days * 86_400_000_000_000 + 1);
+            assert_eq!(Crash { at, ..Crash::default() }.day().as_deref(), Some(date));
         }
     }
 }

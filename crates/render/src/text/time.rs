@@ -241,43 +241,8 @@ impl Rfc3339 {
     }
 }
 
-/// Appends `YYYY-MM-DDTHH:MM:SS.`.
+/// Appends `YYYY-MM-DDTHH:MM:SS.`. jiff has a date for every time in 64 bits of nanoseconds.
 fn up_to_point(second: i64, out: &mut Vec<u8>) {
-    let (year, month, day) = civil(second.div_euclid(86_400));
-    let of_day = low_u32(second.rem_euclid(86_400).cast_unsigned());
-    unsigned(out, year.unsigned_abs());
-    for (mark, number) in [
-        (b'-', month),
-        (b'-', day),
-        (b'T', of_day / 3600),
-        (b':', of_day / 60 % 60),
-        (b':', of_day % 60),
-    ] {
-        out.push(mark);
-        out.extend_from_slice(&two(number));
-    }
-    out.push(b'.');
-}
-
-/// Converts a number of days since 1970-01-01 to year, month and day. The algorithm uses cycles of
-/// 400 years that begin in March.
-fn civil(day: i64) -> (i64, u32, u32) {
-    let shifted = day.wrapping_add(719_468);
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = of_era
-        .wrapping_sub(of_era / 1460)
-        .wrapping_add(of_era / 36_524)
-        .wrapping_sub(of_era / 146_096)
-        / 365;
-    let of_year = of_era.wrapping_sub(
-        year_of_era.wrapping_mul(365).wrapping_add(year_of_era / 4).wrapping_sub(year_of_era / 100),
-    );
-    let from_march = of_year.wrapping_mul(5).wrapping_add(2) / 153;
-    let month =
-        if from_march < 10 { from_march.wrapping_add(3) } else { from_march.wrapping_sub(9) };
-    let year = year_of_era.wrapping_add(era.wrapping_mul(400)).wrapping_add(i64::from(month <= 2));
-    let day =
-        of_year.wrapping_sub(from_march.wrapping_mul(153).wrapping_add(2) / 5).wrapping_add(1);
-    (year, low_u32(month.cast_unsigned()), low_u32(day.cast_unsigned()))
+    let time = Timestamp::from_second(second).unwrap_or_default();
+    out.extend_from_slice(time.strftime("%FT%T.").to_string().as_bytes());
 }
