@@ -157,7 +157,6 @@ impl Decoder {
     /// Returns the events of a packet's bytes. `channel` is the position in [`Schema::channels`],
     /// `begin_clock` the clock of the packet's begin, and `events_at` the offset of the first
     /// event. The iterator stops after the last event or at the first error.
-    #[must_use]
     pub fn events<'a>(
         &'a self,
         channel: usize,
