@@ -49,38 +49,53 @@ pub(crate) fn select(events: &Events, pattern: &str) -> anyhow::Result<Events> {
     Ok(selected)
 }
 
+/// What rules make of an event: whether it is enabled, and the rule that has its filter.
+type Made<'a> = BTreeMap<(&'a str, &'a str), (bool, Option<&'a Rule>)>;
+
 /// Sets the filters of all rules, then enables the events, and disables those that are left out. A
-/// later rule replaces the filter of an earlier one for the same event.
+/// later rule replaces what an earlier one makes of the same event, so that each event costs two
+/// writes, however many rules a host wants.
 ///
 /// # Errors
 /// A rule selects no event, or the kernel refuses a filter for one of its events.
 pub(crate) fn enable(top: &Instance, instance: &Instance, rules: &[Rule]) -> anyhow::Result<()> {
     let all = list(top)?;
-    let chosen: Vec<(&Rule, Events)> = rules
-        .iter()
-        .map(|rule| Ok((rule, select(&all, &rule.pattern)?)))
-        .collect::<anyhow::Result<_>>()?;
-    for (rule, events) in chosen.iter().filter(|(rule, _)| !rule.filter.is_empty()) {
-        for (system, event) in pairs(events) {
-            instance.write(&format!("events/{system}/{event}/filter"), &rule.filter).with_context(
-                || {
-                    format!(
-                        "the filter of -e {}: give it only to events that have its fields",
-                        rule.pattern
-                    )
-                },
-            )?;
+    let mut made = Made::new();
+    for rule in rules {
+        let selected = select(&all, &rule.pattern)?;
+        for (system, names) in &all {
+            // Both are in the order of the kernel.
+            let mut chosen = selected.get(system).into_iter().flatten().peekable();
+            for name in names.iter().filter(|name| chosen.next_if_eq(name).is_some()) {
+                let (is_on, filter) = made.entry((system, name)).or_default();
+                *is_on = !rule.is_left_out;
+                *filter = if rule.filter.is_empty() { *filter } else { Some(rule) };
+            }
         }
     }
-    for (rule, events) in &chosen {
-        let text = if rule.is_left_out { "0" } else { "1" };
-        for (system, names) in events {
-            if all.get(system) == Some(names) {
-                instance.write(&format!("events/{system}/enable"), text)?;
-                continue;
+    for ((system, event), (_, rule)) in &made {
+        let Some(rule) = rule else { continue };
+        let named = || {
+            format!(
+                "the filter of -e {}: give it only to events that have its fields",
+                rule.pattern
+            )
+        };
+        instance
+            .write(&format!("events/{system}/{event}/filter"), &rule.filter)
+            .with_context(named)?;
+    }
+    for (system, names) in &all {
+        let of = |name: &String| made.get(&(system, name)).map(|(is_on, _)| *is_on);
+        let text = |is_on| if is_on { "1" } else { "0" };
+        match of(names.first().unwrap_or(system)) {
+            Some(is_on) if names.iter().all(|name| of(name) == Some(is_on)) => {
+                instance.write(&format!("events/{system}/enable"), text(is_on))?;
             }
-            for event in names {
-                instance.write(&format!("events/{system}/{event}/enable"), text)?;
+            _ => {
+                for (name, is_on) in names.iter().filter_map(|name| Some((name, of(name)?))) {
+                    instance.write(&format!("events/{system}/{name}/enable"), text(is_on))?;
+                }
             }
         }
     }
@@ -132,6 +147,49 @@ mod tests {
         .collect();
         let found = select(&events, pattern).map_err(|error| error.to_string())?;
         Ok(pairs(&found).map(|(system, event)| format!("{system}:{event}")).collect())
+    }
+
+    /// The files of a test have all that was written to them.
+    #[test]
+    fn each_event_is_written_once_whatever_rules_there_are() {
+        use std::fs;
+        let folder = tempfile::tempdir().unwrap();
+        let instance = Instance::top(folder.path());
+        let all = ["sched:a", "sched:b", "timer:c"];
+        fs::write(folder.path().join("available_events"), all.join("\n")).unwrap();
+        let files = ["sched/enable", "sched/a/enable", "sched/b/enable", "sched/a/filter"];
+        let files = [&files[..], &["sched/b/filter", "timer/enable", "timer/c/enable"]].concat();
+        for file in &files {
+            let path = folder.path().join("events").join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let rule = |pattern: &str, filter: &str, is_left_out| Rule {
+            pattern: pattern.into(),
+            filter: filter.into(),
+            is_left_out,
+            ..Rule::default()
+        };
+        let mut rules = Vec::new();
+        for number in 0..1000 {
+            rules.push(rule("*", &format!("pid == {number}"), false));
+            rules.push(rule("*", "", true));
+        }
+        rules.extend([rule("sched", "", false), rule("sched:b", "pid != 7", false)]);
+        enable(&instance, &instance, &rules).unwrap_err();
+        fs::create_dir_all(folder.path().join("events/timer/c")).unwrap();
+        fs::write(folder.path().join("events/timer/c/filter"), "").unwrap();
+        for file in &files {
+            fs::write(folder.path().join("events").join(file), "").unwrap();
+        }
+        enable(&instance, &instance, &rules).unwrap();
+        let read =
+            |file: &str| fs::read_to_string(folder.path().join("events").join(file)).unwrap();
+        let texts: Vec<String> = files.iter().map(|file| read(file)).collect();
+        assert_eq!(texts, ["1\n", "", "", "pid == 999\n", "pid != 7\n", "0\n", ""]);
+        rules.push(rule("sched:a", "", true));
+        enable(&instance, &instance, &rules).unwrap();
+        assert_eq!([read("sched/a/enable"), read("sched/b/enable")], ["0\n", "1\n"]);
     }
 
     #[test]
