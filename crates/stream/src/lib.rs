@@ -47,6 +47,7 @@ mod flush;
 mod folder;
 mod head;
 mod io;
+mod kept;
 mod line;
 mod packets;
 mod receiver;
@@ -62,7 +63,7 @@ pub use error::{Error, Result, WireError};
 pub use flush::Flush;
 pub use folder::Session;
 pub use line::{Heard, Line, Listener};
-pub use receiver::{Limits, Receiver, Told};
+pub use receiver::{Limits, Receiver, Refusals, Told};
 pub use sender::Sender;
 
 /// The examples of the README are tests.

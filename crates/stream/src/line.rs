@@ -23,8 +23,12 @@ use std::time::{Duration, Instant};
 
 /// Most bytes of a message.
 const MOST: u32 = 1 << 20;
-/// How long the peer may take to take a message.
+/// How long the peer may take to take a message, or to send the rest of one that has begun.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a message that are read at a time.
+const CHUNK: usize = 16 << 10;
+/// Most characters of an error that quotes the peer.
+const MOST_QUOTED: usize = 256;
 
 /// A connection that carries messages.
 #[derive(Debug)]
@@ -92,8 +96,8 @@ impl Line {
         Ok(())
     }
 
-    /// Waits for a message, which must be there as a whole within `time`, or until the other end of
-    /// `ended` is closed.
+    /// Waits for a message, which must begin within `time` and be there as a whole 10 seconds later,
+    /// or until the other end of `ended` is closed.
     ///
     /// # Errors
     /// The connection is broken or closed, a message is not complete in time or longer than 1 MiB,
@@ -111,24 +115,67 @@ impl Line {
         time: Duration,
         ended: Option<BorrowedFd<'_>>,
     ) -> anyhow::Result<Heard<T>> {
-        let until = Instant::now().checked_add(time).context("a time limit")?;
+        let until = |time| Instant::now().checked_add(time).context("a time limit");
         let mut length = [0; 4];
-        match self.fill(&mut length, until, ended)? {
-            (_, Wait::Ended) => return Ok(Heard::Ended),
-            (0, Wait::Late) => return Ok(Heard::Nothing),
-            (_, Wait::Late) => bail!("a message is not complete in {} seconds", time.as_secs()),
-            (_, Wait::Ready) => {}
+        let (first, rest) = length.split_at_mut(1);
+        match self.fill(first, until(time)?, ended)?.1 {
+            Wait::Ended => return Ok(Heard::Ended),
+            Wait::Late => return Ok(Heard::Nothing),
+            Wait::Ready => {}
+        }
+        // A message that has begun is not given up because `time` has passed: the next would begin
+        // in the middle of it.
+        let until = until(PATIENCE)?;
+        if self.whole(rest, until, ended, 1)? == Wait::Ended {
+            return Ok(Heard::Ended);
         }
         let length = u32::from_le_bytes(length);
         ensure!(length <= MOST, "a message of {length} bytes; {MOST} is the most");
-        let mut bytes = vec![0; usize::try_from(length)?];
-        match self.fill(&mut bytes, until, ended)? {
-            (_, Wait::Ended) => Ok(Heard::Ended),
-            (_, Wait::Late) => bail!("a message is not complete in {} seconds", time.as_secs()),
-            (_, Wait::Ready) => {
-                Ok(Heard::Message(serde_json::from_slice(&bytes).context("a message")?))
+        // Memory grows with what has come, not with what the length claims.
+        let (length, mut bytes) = (usize::try_from(length)?, Vec::new());
+        while bytes.len() < length {
+            let done = bytes.len();
+            bytes.resize(length.min(done.saturating_add(CHUNK)), 0);
+            let chunk = bytes.get_mut(done..).unwrap_or_default();
+            if self.whole(chunk, until, ended, done.saturating_add(4))? == Wait::Ended {
+                return Ok(Heard::Ended);
             }
         }
+        match serde_json::from_slice(&bytes) {
+            Ok(message) => Ok(Heard::Message(message)),
+            Err(error) => {
+                // The error may quote all of the message.
+                let (line, column, all) = (error.line(), error.column(), error.to_string());
+                let why: String = all.chars().take(MOST_QUOTED).collect();
+                let place = if why.len() < all.len() {
+                    format!(".. at line {line} column {column}")
+                } else {
+                    String::new()
+                };
+                bail!("a message of {length} bytes: {why}{place}")
+            }
+        }
+    }
+
+    /// Reads a part of a message, of which `before` bytes came before.
+    ///
+    /// # Errors
+    /// The connection is broken, or the part is not complete in time.
+    fn whole(
+        &self,
+        bytes: &mut [u8],
+        until: Instant,
+        ended: Option<BorrowedFd<'_>>,
+        before: usize,
+    ) -> anyhow::Result<Wait> {
+        let (came, wait) = self.fill(bytes, until, ended)?;
+        ensure!(
+            wait != Wait::Late,
+            "a message is not complete {} seconds after its begin: {} bytes came",
+            PATIENCE.as_secs(),
+            before.saturating_add(came)
+        );
+        Ok(wait)
     }
 
     /// Reads bytes, and returns how many came, and why there are no more.
@@ -159,16 +206,23 @@ impl Line {
     }
 
     /// Makes the connection that of a stream that is sent. The peer accepts the stream or says why
-    /// not.
+    /// not, unless the other end of `ended` is closed before. `rest` is how long what is left may be
+    /// sent for when the recording has ended.
     ///
     /// # Errors
-    /// The connection is broken, or the peer refuses.
-    pub fn into_sender(self, hello: &Hello) -> Result<Sender> {
-        Sender::over(self.peer, self.socket, hello)
+    /// The connection is broken, the peer refuses, or `ended` came first.
+    pub fn into_sender(
+        self,
+        hello: &Hello,
+        ended: BorrowedFd<'_>,
+        rest: Duration,
+    ) -> Result<Sender> {
+        Sender::over(self.peer, self.socket, hello, (Some(ended), Some(rest)))
     }
 
-    /// Receives one stream from the peer into a spool in a folder, until it ends or the other end
-    /// of `ended` is closed. Returns the spool, and why the stream ended early.
+    /// Receives one stream of a kernel from the peer into a spool in a folder, until it ends or the
+    /// other end of `ended` is closed. `begun` gets the path of the spool. Returns the spool, and why
+    /// the stream ended early.
     ///
     /// # Errors
     /// The peer sends no stream, or the spool cannot be made.
@@ -177,9 +231,10 @@ impl Line {
         folder: &Path,
         limits: Limits,
         ended: BorrowedFd<'_>,
+        begun: &dyn Fn(&Path),
     ) -> Result<(Spool, Option<String>)> {
         let peer = self.peer.to_string();
-        let received = receiver::receive_one(self.socket, peer, folder, limits, ended);
+        let received = receiver::receive_one(self.socket, peer, folder, limits, ended, begun);
         received.map_err(|why| Error::connection(&self.peer, &why.context(self.peer.to_string())))
     }
 
@@ -243,5 +298,95 @@ impl Drop for Listener {
         if let Address::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::{PipeFlags, pipe_with};
+    use std::io::Write as _;
+    use std::net::TcpStream;
+    use std::thread;
+
+    /// A connection, and what the peer of it writes.
+    fn pair() -> (Line, TcpStream) {
+        let listener = Listener::new(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.address().to_string();
+        let peer = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
+        let (ended, _running) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        (listener.accept(ended.as_fd()).unwrap().unwrap(), peer)
+    }
+
+    fn message(text: &str) -> Vec<u8> {
+        [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+    }
+
+    /// The time for a message limits its begin alone: the rest may come later.
+    #[test]
+    fn a_message_that_has_begun_is_waited_for() {
+        let (line, mut peer) = pair();
+        let nothing = line.hear::<String>(Duration::from_millis(1), None);
+        assert_eq!(nothing.unwrap(), Heard::Nothing);
+        let text = format!("{:?}", "x".repeat(100_000));
+        let bytes = message(&text);
+        let (begin, rest) = bytes.split_at(2);
+        peer.write_all(begin).unwrap();
+        let rest = rest.to_vec();
+        let writes = thread::spawn(move || {
+            // Until the other end has looked for the first bytes, and waits for more.
+            thread::sleep(Duration::from_millis(200));
+            peer.write_all(&rest).unwrap();
+            peer
+        });
+        let heard = line.hear::<String>(Duration::from_millis(20), None).unwrap();
+        assert_eq!(heard, Heard::Message("x".repeat(100_000)));
+        let mut peer = writes.join().unwrap();
+        peer.write_all(&bytes[..1000]).unwrap();
+        drop(peer);
+        let error = line.hear::<String>(PATIENCE, None).unwrap_err().to_string();
+        assert!(error.contains("127.0.0.1") && error.contains("closed"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_message_is_quoted_in_part_with_its_place() {
+        let hear = |bytes: &[u8]| {
+            let (line, mut peer) = pair();
+            peer.write_all(bytes).unwrap();
+            line.hear::<u64>(PATIENCE, None).unwrap_err().to_string()
+        };
+        let long = hear(&message(&format!("\n{:?}", "y".repeat(500_000))));
+        assert!(long.len() < 1000 && long.contains("a message of 500003 bytes"), "{long}");
+        assert!(long.ends_with(".. at line 2 column 500002"), "{long}");
+        let short = hear(&message("{}"));
+        assert!(short.contains("a message of 2 bytes: invalid type: map"), "{short}");
+        let endless = hear(&(MOST + 1).to_le_bytes());
+        assert!(endless.contains("a message of 1048577 bytes; 1048576 is the most"), "{endless}");
+    }
+
+    /// Whoever asks a kernel for its stream gets no session folder for it.
+    #[test]
+    fn a_stream_of_a_session_is_refused_where_one_of_a_kernel_was_asked_for() {
+        use crate::wire::{FrameKind, Header, MAGIC};
+        let folder = tempfile::tempdir().unwrap();
+        let (line, mut peer) = pair();
+        let frame = |kind: FrameKind, bytes: &[u8]| {
+            [&Header { kind, cpu: 0, length: bytes.len() as u64 }.bytes()[..], bytes].concat()
+        };
+        let hello = frame(FrameKind::Hello, br#"{"host":"h","instance":"i"}"#);
+        let session = frame(
+            FrameKind::Session,
+            br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#,
+        );
+        peer.write_all(&[&MAGIC[..], &hello, &session].concat()).unwrap();
+        let (ended, _running) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let begun = std::cell::Cell::new(None);
+        let note = |path: &Path| begun.set(Some(path.to_owned()));
+        let received = line.receive_stream(folder.path(), Limits::default(), ended.as_fd(), &note);
+        let (spool, why) = received.unwrap();
+        assert_eq!(begun.take().as_deref(), Some(spool.path()));
+        assert!(why.unwrap().contains("one of a kernel was asked for"));
+        assert!(spool.finish(None).unwrap().is_none());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

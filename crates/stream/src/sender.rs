@@ -14,7 +14,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use socket2::Socket;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a receiver may take nothing once the recording has ended. While it goes on, the rings
@@ -38,6 +38,11 @@ pub struct Sender {
     address: Address,
     socket: Socket,
     state: Mutex<State>,
+    /// How long what is left may be sent for when the recording has ended; none for as long as the
+    /// receiver takes some of it.
+    most_rest: Option<Duration>,
+    /// When the recording ended.
+    over: OnceLock<Instant>,
 }
 
 /// Whoever sends a frame holds the lock until all of the frame is sent.
@@ -53,6 +58,7 @@ struct State {
 
 /// How long the receiver is waited for.
 struct Patience<'a> {
+    sender: &'a Sender,
     /// Its other end is closed when the recording ends; none if it has ended.
     ended: Option<BorrowedFd<'a>>,
     /// The last progress, or the end of the recording.
@@ -60,22 +66,39 @@ struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    fn new(ended: Option<BorrowedFd<'a>>) -> Self {
-        Self { ended, since: Instant::now() }
+    fn new(sender: &'a Sender, ended: Option<BorrowedFd<'a>>) -> Self {
+        Self { sender, ended, since: Instant::now() }
     }
 
     /// Waits until the socket takes bytes.
-    fn wait(&mut self, socket: &Socket) -> anyhow::Result<()> {
+    fn wait(&mut self) -> anyhow::Result<()> {
         loop {
-            match io::wait(socket.as_fd(), PollFlags::OUT, self.ended, TICK)? {
-                Wait::Ready => return Ok(()),
-                Wait::Ended => *self = Self::new(None),
-                Wait::Late if self.ended.is_none() && self.since.elapsed() > PATIENCE => {
-                    bail!("the receiver has taken nothing for {} seconds", PATIENCE.as_secs())
-                }
-                Wait::Late => {}
+            match io::wait(self.sender.socket.as_fd(), PollFlags::OUT, self.ended, TICK)? {
+                Wait::Ready => return self.check(),
+                Wait::Ended => *self = Self::new(self.sender, None),
+                Wait::Late => self.check()?,
             }
         }
+    }
+
+    /// Checks the time since the recording ended.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        let seconds = PATIENCE.as_secs();
+        ensure!(
+            self.since.elapsed() <= PATIENCE,
+            "the receiver has taken nothing for {seconds} seconds"
+        );
+        let over = self.sender.over.get().map_or(Duration::ZERO, Instant::elapsed);
+        let most = self.sender.most_rest.unwrap_or(Duration::MAX);
+        let seconds = most.as_secs();
+        ensure!(
+            over <= most,
+            "the receiver has not taken all {seconds} seconds after the end of the recording"
+        );
+        Ok(())
     }
 }
 
@@ -87,23 +110,36 @@ impl Sender {
     pub fn connect(address: Address, hello: &Hello) -> Result<Self> {
         let connected = address.connect(RECEIVER);
         let socket = connected.map_err(|why| Error::connection(&address, &why))?;
-        Self::over(address, socket, hello)
+        Self::over(address, socket, hello, (None, None))
     }
 
-    /// Begins a stream over a connection, which the peer accepts or says why not.
+    /// Begins a stream over a connection, which the peer accepts or says why not, unless the other
+    /// end of `ended` is closed before. `most_rest` limits the time for what is left to be sent when
+    /// the recording has ended.
     ///
     /// # Errors
-    /// The peer refuses, or the connection is broken.
-    pub(crate) fn over(address: Address, socket: Socket, hello: &Hello) -> Result<Self> {
+    /// The peer refuses, the connection is broken, or `ended` came first.
+    pub(crate) fn over(
+        address: Address,
+        socket: Socket,
+        hello: &Hello,
+        (ended, most_rest): (Option<BorrowedFd<'_>>, Option<Duration>),
+    ) -> Result<Self> {
         let state = Mutex::new(State { broken: None, last: Instant::now(), bytes: 0 });
-        let sender = Self { address, socket, state };
-        let begun = sender.send(&mut sender.lock(), &MAGIC, true, &mut Patience::new(None));
+        let sender = Self { address, socket, state, most_rest, over: OnceLock::new() };
+        let begun =
+            sender.send(&mut sender.lock(), &MAGIC, true, &mut Patience::new(&sender, None));
         begun.map_err(|error| sender.error(&sender.reason(error)))?;
         sender.json(FrameKind::Hello, hello)?;
-        match sender.answer()? {
+        match sender.answer(ended)? {
             (FrameKind::Accepted, _) => Ok(sender),
             (kind, _) => Err(sender.unexpected(kind)),
         }
+    }
+
+    /// Notes that the recording has ended, so that only what is left is sent from now on.
+    pub fn note_end(&self) {
+        self.over.get_or_init(Instant::now);
     }
 
     /// Returns the address of the receiver.
@@ -144,7 +180,7 @@ impl Sender {
         ended: Option<BorrowedFd<'_>>,
     ) -> Result<()> {
         let mut state = self.lock();
-        let mut patience = Patience::new(ended);
+        let mut patience = Patience::new(self, ended);
         let header = Header { kind: FrameKind::SubBuffers, cpu, length: length as u64 };
         let sent = self.send(&mut state, &header.bytes(), true, &mut patience);
         let sent = sent.and_then(|()| self.splice(pipe, length, &mut patience));
@@ -174,7 +210,7 @@ impl Sender {
         ended: Option<BorrowedFd<'_>>,
     ) -> Result<()> {
         let mut state = self.lock();
-        let mut patience = Patience::new(ended);
+        let mut patience = Patience::new(self, ended);
         let header = Header {
             kind: FrameKind::Packet,
             cpu: packet.0,
@@ -187,7 +223,7 @@ impl Sender {
             let left = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
             sent = match sendfile(&self.socket, file, Some(&mut offset), left) {
                 Err(Errno::INTR) => Ok(()),
-                Err(Errno::AGAIN) => patience.wait(&self.socket),
+                Err(Errno::AGAIN) => patience.wait(),
                 Err(error) => Err(error).context("the connection is broken"),
                 Ok(0) => Err(anyhow!("the file of a stream ends at {offset}")),
                 Ok(_) => {
@@ -208,7 +244,7 @@ impl Sender {
         if waited.map_err(|why| self.error(&why))? != Wait::Ready {
             return Ok(None);
         }
-        match self.answer()? {
+        match self.answer(None)? {
             (FrameKind::Confirmed, bytes) => {
                 Ok(Some(bytes.first_chunk::<8>().map_or(0, |count| u64::from_le_bytes(*count))))
             }
@@ -259,7 +295,7 @@ impl Sender {
         // The receiver knows the end by the frame. A connection that cannot be half closed is no
         // harm.
         let _ = self.socket.shutdown(Shutdown::Write);
-        match self.answer()? {
+        match self.answer(None)? {
             (FrameKind::Received, bytes) => {
                 let read = serde_json::from_slice(&bytes).with_context(|| self.address.to_string());
                 let Received { bytes } = read.map_err(|why| self.error(&why))?;
@@ -303,7 +339,7 @@ impl Sender {
         // A frame that no receiver would take is refused here, with the same words.
         let read = Header::read(header.bytes()).with_context(|| self.address.to_string());
         read.map_err(|why| self.error(&why))?;
-        let mut patience = Patience::new(ended);
+        let mut patience = Patience::new(self, ended);
         let sent = self.send(&mut state, &header.bytes(), !bytes.is_empty(), &mut patience);
         let sent = sent.and_then(|()| self.send(&mut state, bytes, false, &mut patience));
         self.sent(&mut state, header, sent)
@@ -346,7 +382,7 @@ impl Sender {
         while !bytes.is_empty() {
             match send(&self.socket, bytes, flags) {
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => patience.wait(&self.socket)?,
+                Err(Errno::AGAIN) => patience.wait()?,
                 Err(error) => return Err(error).context("the connection is broken"),
                 Ok(sent) => {
                     bytes = bytes.get(sent..).unwrap_or_default();
@@ -374,7 +410,7 @@ impl Sender {
                 SpliceFlags::MOVE | SpliceFlags::NONBLOCK,
             ) {
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => patience.wait(&self.socket)?,
+                Err(Errno::AGAIN) => patience.wait()?,
                 Err(error) => return Err(error).context("the connection is broken"),
                 Ok(0) => bail!("the pipe has {left} bytes fewer than were put into it"),
                 Ok(moved) => {
@@ -390,7 +426,7 @@ impl Sender {
     /// gives one.
     fn reason(&self, error: anyhow::Error) -> anyhow::Error {
         let named = |text: String| anyhow!("{}: {text}", self.address);
-        match self.receive(REASON) {
+        match self.receive(REASON, None) {
             Ok((FrameKind::Refused, text)) => {
                 named(format!("the receiver says: {}", String::from_utf8_lossy(&text)))
             }
@@ -399,8 +435,9 @@ impl Sender {
     }
 
     /// Reads an answer. The receiver's refusal is an error.
-    fn answer(&self) -> Result<(FrameKind, Vec<u8>)> {
-        let answer = self.receive(ANSWER).with_context(|| format!("{}: no answer", self.address));
+    fn answer(&self, ended: Option<BorrowedFd<'_>>) -> Result<(FrameKind, Vec<u8>)> {
+        let answer =
+            self.receive(ANSWER, ended).with_context(|| format!("{}: no answer", self.address));
         match answer.map_err(|why| self.error(&why))? {
             (FrameKind::Refused, text) => {
                 let (address, text) = (&self.address, String::from_utf8_lossy(&text));
@@ -410,10 +447,14 @@ impl Sender {
         }
     }
 
-    fn receive(&self, timeout: Duration) -> anyhow::Result<(FrameKind, Vec<u8>)> {
+    fn receive(
+        &self,
+        timeout: Duration,
+        ended: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<(FrameKind, Vec<u8>)> {
         let until = Instant::now().checked_add(timeout).context("a time limit")?;
         let mut header = [0; HEADER];
-        self.receive_all(&mut header, until)?;
+        self.receive_all(&mut header, until, ended)?;
         let header = Header::read(header)?;
         ensure!(
             header.kind as u32 >= FrameKind::Accepted as u32,
@@ -421,18 +462,24 @@ impl Sender {
             header.kind
         );
         let mut bytes = vec![0; usize::try_from(header.length)?];
-        self.receive_all(&mut bytes, until)?;
+        self.receive_all(&mut bytes, until, ended)?;
         Ok((header.kind, bytes))
     }
 
-    fn receive_all(&self, mut bytes: &mut [u8], until: Instant) -> anyhow::Result<()> {
+    fn receive_all(
+        &self,
+        mut bytes: &mut [u8],
+        until: Instant,
+        ended: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
         while !bytes.is_empty() {
             match recv(&self.socket, &mut *bytes, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let left = until.saturating_duration_since(Instant::now());
                     ensure!(!left.is_zero(), "the receiver does not answer");
-                    io::wait(self.socket.as_fd(), PollFlags::IN, None, left)?;
+                    let waited = io::wait(self.socket.as_fd(), PollFlags::IN, ended, left)?;
+                    ensure!(waited != Wait::Ended, "it was not waited for: this program ends");
                 }
                 Err(error) => return Err(error).context("the connection is broken"),
                 Ok((0, _)) => bail!("the receiver has closed the connection"),

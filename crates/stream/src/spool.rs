@@ -7,6 +7,7 @@
 
 use crate::error::Error;
 use crate::folder;
+use crate::kept;
 use crate::rings;
 use crate::transfer::{NOFOLLOW, copy, take};
 use crate::wire::{
@@ -18,7 +19,7 @@ use lastwords_ftrace::dat::{self, DataPosition, Relation, WriteOptions};
 use lastwords_ftrace::{
     Array, Clock, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page,
 };
-use lastwords_open::Bundle;
+use lastwords_open::{Bundle, chain};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
@@ -39,6 +40,9 @@ const MOST_DESCRIPTION: u64 = 256 << 20;
 /// Held while a description is in memory, so that many streams that end at a time need the memory
 /// of one. Data are copied without it.
 static DESCRIBING: Mutex<()> = Mutex::new(());
+
+/// Why a stream ended early, if nothing else is known.
+const NO_END: &str = "it has no end";
 
 /// The spool of a stream, locked by this process.
 #[derive(Debug)]
@@ -67,6 +71,9 @@ pub struct Finished {
     pub lost: Option<u64>,
     /// Why the stream ended early; none if it is complete.
     pub ended_early: Option<String>,
+    /// The file has the relation of its clock to the clock of the machine that recorded it with
+    /// another one.
+    pub is_related: bool,
     /// The losses of each CPU.
     pub losses: Vec<Loss>,
 }
@@ -158,7 +165,8 @@ impl Spool {
                 file => file.with_context(|| path.display().to_string())?,
             };
             let is_there = |ending: &str| path.with_extension(ending).symlink_metadata().is_ok();
-            if is_there("dat") || is_there(rings::ENDING) || folder::exists(folder, &stem)? {
+            let is_taken = ["dat", rings::ENDING, kept::ENDING].into_iter().any(is_there);
+            if is_taken || folder::exists(folder, &stem)? {
                 fs::remove_file(&path).with_context(|| path.display().to_string())?;
                 continue;
             }
@@ -184,6 +192,14 @@ impl Spool {
         self.relation = Some(relation);
     }
 
+    /// Notes the same beside the spool at a path, so that it is known if this program is killed.
+    ///
+    /// # Errors
+    /// The file cannot be written. What was noted before stays.
+    pub fn keep_relation(path: &Path, relation: &Relation) -> crate::Result<()> {
+        kept::write(path, relation).map_err(|why| Error::unsaved(path, &why))
+    }
+
     /// Removes the file. It has nothing of a stream.
     pub(crate) fn remove(&self) {
         let _ = fs::remove_file(&self.path);
@@ -206,18 +222,22 @@ impl Spool {
     ///
     /// # Errors
     /// The spool is no stream, or the file cannot be written. The spool stays then.
-    pub fn finish(self, why: Option<&str>) -> crate::Result<Option<Saved>> {
+    pub fn finish(mut self, why: Option<&str>) -> crate::Result<Option<Saved>> {
         self.save(why).map_err(|why| Error::unsaved(&self.path, &why))
     }
 
-    fn save(&self, why: Option<&str>) -> anyhow::Result<Option<Saved>> {
+    fn save(&mut self, why: Option<&str>) -> anyhow::Result<Option<Saved>> {
+        let path = self.path.clone();
         let named =
-            || format!("{}: what arrived is kept there, and is no trace yet", self.path.display());
+            || format!("{}: what arrived is kept there, and is no trace yet", path.display());
+        let kept = self.relate_as_kept().map(|kept| format!("{}; {kept}", why.unwrap_or(NO_END)));
+        let why = kept.as_deref().or(why);
         let made = match folder::make(&self.file, &self.path, why).with_context(named)? {
             Some(session) => Some(Saved::Session(session)),
             None => self.make(why).with_context(named)?.map(Saved::Kernel),
         };
         fs::remove_file(&self.path).with_context(|| self.path.display().to_string())?;
+        kept::remove(&self.path);
         // It is there only if packets of a session came and its description did not.
         let _ = fs::remove_dir_all(self.path.with_extension(rings::ENDING));
         Ok(made)
@@ -267,8 +287,28 @@ impl Spool {
             cpus: rings.0.iter().filter(|cpu| cpu.sub_buffers > 0).count(),
             lost: ended_early.is_none().then_some(sum),
             ended_early,
+            is_related: self.relation.is_some(),
             losses,
         }))
+    }
+
+    /// Takes the relation that a killed receiver has noted beside the spool. Returns what is not
+    /// known of it, in words.
+    fn relate_as_kept(&mut self) -> Option<String> {
+        if self.relation.is_some() {
+            return None;
+        }
+        match kept::read(&self.path) {
+            Ok(relation) => self.relation = relation,
+            Err(error) => {
+                let why = chain(&error);
+                return Some(format!(
+                    "the relation of its clock to the host's is not known: {why}"
+                ));
+            }
+        }
+        let shift = self.relation.as_ref()?.shift.as_ref()?;
+        Some(last_measured(shift.samples.last()?.time))
     }
 
     /// Reads the frames. A stream that ends within sub-buffers keeps those that are whole; none if
@@ -336,7 +376,7 @@ impl Spool {
         if descriptions.is_empty() || data.values().all(Vec::is_empty) && end.is_none() {
             return Ok(None);
         }
-        let why = why.unwrap_or_else(|| "it has no end".to_owned());
+        let why = why.unwrap_or_else(|| NO_END.to_owned());
         Ok(Some(Contents { hello, settings, descriptions, data, end, why }))
     }
 
@@ -463,6 +503,16 @@ fn array(settings: &Settings, live: Arc<dyn Ring>) -> Array {
         clock: Some(Clock { name: settings.clock.clone(), is_in_ns: settings.clock_in_ns }),
         ..Array::unknown("", live)
     }
+}
+
+/// Says when the clock of a guest was measured last, in nanoseconds of that clock.
+#[must_use]
+pub fn last_measured(time: u64) -> String {
+    format!(
+        "its clock was measured last at {}.{:06} s of it, and the error of later times is not known",
+        time / 1_000_000_000,
+        time % 1_000_000_000 / 1000
+    )
 }
 
 /// Returns the events that the kernel still counted as unread when all was sent.

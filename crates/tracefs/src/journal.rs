@@ -12,6 +12,7 @@ use crate::shared::Shared;
 use crate::snapshot;
 use crate::triggers;
 use anyhow::{Context, bail, ensure};
+use lastwords_ftrace::dat::Relation;
 use lastwords_ring::os;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
@@ -87,6 +88,9 @@ pub struct Journal {
     /// Inode of the file with the histograms of all instances.
     #[serde(default)]
     pub(crate) histograms_saved: Option<u64>,
+    /// The files of other machines that were recorded with this one.
+    #[serde(default)]
+    pub(crate) relation: Option<Relation>,
     /// A file of a CPU that is being made the output, and its bytes of events. Later bytes are of
     /// other CPUs.
     pub(crate) in_place: Option<(u32, u64)>,
@@ -148,6 +152,7 @@ impl Journal {
             snapshots: triggers::has(&plan.events, "snapshot"),
             histograms: Vec::new(),
             histograms_saved: None,
+            relation: None,
             in_place: None,
             finished: None,
         }

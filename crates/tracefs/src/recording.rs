@@ -21,11 +21,12 @@ use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Line, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// The part of a ring in percent that must be filled before a stream is woken. The rest is for
 /// events that come until it runs.
@@ -61,8 +62,6 @@ pub struct Recording {
     triggered: Vec<Rule>,
     /// The same of the other instances, by their position in [`Plan::buffers`].
     triggered_there: Vec<Vec<Rule>>,
-    /// The files of other machines that were recorded with this one.
-    relation: Option<Relation>,
     /// Nothing is left to undo, or it is left for [`crate::restore`] or [`crate::Staying`].
     pub(crate) is_over: bool,
 }
@@ -80,14 +79,18 @@ impl Recording {
     }
 
     /// Begins as [`Recording::begin`] does. With a connection, [`Plan::receiver`] is its peer, which
-    /// receives the stream over it.
-    pub(crate) fn begin_over(plan: &Plan, line: Option<Line>) -> Result<Self> {
+    /// receives the stream over it. It is not waited for when the other end of the descriptor is closed, and what is left
+    /// of a recording that has ended is sent for the given time at most.
+    pub(crate) fn begin_over(
+        plan: &Plan,
+        line: Option<(Line, BorrowedFd<'_>, Duration)>,
+    ) -> Result<Self> {
         let tracefs = lastwords_open::tracefs_folder()?.to_owned();
         let changes = check(plan, tracefs).map_err(|why| Error::plan(&why))?;
         let hello = Hello::of_this_machine(&changes.journal.instance);
         let connect = |address: &Address| Sender::connect(address.clone(), &hello);
         let sender = match line {
-            Some(line) => Some(line.into_sender(&hello)?),
+            Some((line, ended, rest)) => Some(line.into_sender(&hello, ended, rest)?),
             None => plan.receiver.as_ref().map(connect).transpose()?,
         };
         let sender = sender.map(Arc::new);
@@ -105,7 +108,6 @@ impl Recording {
             firings: None,
             triggered: with_triggers(&plan.events),
             triggered_there: plan.buffers.iter().map(|b| with_triggers(&b.events)).collect(),
-            relation: None,
             is_over: false,
         };
         // If this fails, the recording is dropped, which undoes what was done.
@@ -295,8 +297,14 @@ impl Recording {
     }
 
     /// Notes the files of other machines that were recorded with this one, for the file of the plan.
-    pub fn relate(&mut self, relation: Relation) {
-        self.relation = Some(relation);
+    /// [`crate::restore`] knows them, too.
+    ///
+    /// # Errors
+    /// The journal cannot be written. The file of the plan will have them all the same.
+    pub fn relate(&mut self, relation: Relation) -> Result<()> {
+        let Changes { journal, journals, .. } = &mut self.changes;
+        journal.relation = Some(relation);
+        journal.replace(journals).map_err(|why| Error::journal(journals, &why))
     }
 
     /// Returns true if a stream cannot be written, so that going on makes no sense.
@@ -374,8 +382,7 @@ impl Recording {
             Some(sender) => self.send(&sender).or_else(|error| {
                 // The threads have closed their rings by now, so that what is left can be read
                 // again.
-                let saved =
-                    save::save(&self.changes, save::open_drains(&self.changes)?, None, None);
+                let saved = save::save(&self.changes, save::open_drains(&self.changes)?, None);
                 let why = self.broken(error, &sender, saved.as_ref().ok());
                 errors.push(Error::broken(&self.changes.journal.instance, &why));
                 saved
@@ -449,11 +456,14 @@ impl Recording {
             true => followed?,
             false => save::open_drains(&self.changes)?,
         };
-        save::save(&self.changes, drains, Some(&self.enabled), self.relation.clone())
+        save::save(&self.changes, drains, Some(&self.enabled))
     }
 
     /// Ends the threads, and returns what they worked on, by instance.
     fn join(&mut self) -> anyhow::Result<Vec<Vec<Drain>>> {
+        if let Some(sender) = &self.sender {
+            sender.note_end();
+        }
         drop(self.running.take());
         let joined: Vec<_> =
             self.streams.drain(..).map(|(at, thread)| (at, thread.join())).collect();

@@ -175,7 +175,7 @@ fn save_rest(changes: &Changes) -> anyhow::Result<Rest> {
         return Ok(Rest::Nothing { taken });
     }
     let drains = save::open_drains(changes)?;
-    save::save(changes, drains, None, None)
+    save::save(changes, drains, None)
         .map(|saved| Rest::Saved(Box::new(saved)))
         .context("the rings cannot be saved")
 }

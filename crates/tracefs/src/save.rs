@@ -5,7 +5,7 @@ use crate::drain::Drain;
 use crate::instance::Instance;
 use crate::journal::{Journal, Stay};
 use anyhow::{Context, bail};
-use lastwords_ftrace::dat::{self, DataPosition, InPlace, Relation, WriteOptions};
+use lastwords_ftrace::dat::{self, DataPosition, InPlace, WriteOptions};
 use lastwords_ftrace::{Array, CpuRing, HeaderPage, Ring, SubBufferInfo, Tracing, counters, page};
 use lastwords_open::{Bundle, tracer_real_time};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
@@ -203,7 +203,6 @@ pub(crate) fn save(
     changes: &Changes,
     drains: Vec<Vec<Drain>>,
     enabled: Option<&BTreeSet<String>>,
-    relation: Option<Relation>,
 ) -> anyhow::Result<Saved> {
     let each = changes.existing();
     let recorded = enabled.map(|events| enabled_now(&each, events)).transpose()?;
@@ -223,6 +222,7 @@ pub(crate) fn save(
     }
     // What was streamed is not read again.
     let all_symbols = rings.iter().any(|ring| ring.begin > 0);
+    let relation = changes.journal.relation.clone();
     let how = WriteOptions { all_symbols, relation, ..WriteOptions::default() };
     let bytes = write(changes, &tracing, &rings, &how)?;
     let mut buffers = accounts.split_off(accounts.len().min(1));

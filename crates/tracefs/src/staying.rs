@@ -154,7 +154,7 @@ impl Staying {
         self.switch(false)?;
         let histograms = histograms::save(&mut self.changes)?;
         let drains = save::open_drains(&self.changes)?;
-        let saved = save::save(&self.changes, drains, Some(&enabled), None)?;
+        let saved = save::save(&self.changes, drains, Some(&enabled))?;
         self.remove_parts()?;
         if !saved.all().any(|saved| saved.gaps.iter().any(|gap| gap.cause == Cause::Missing)) {
             self.clear()?;

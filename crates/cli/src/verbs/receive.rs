@@ -223,7 +223,8 @@ fn tell_session(saved: &Session) {
 }
 
 fn tell_saved(finished: &Finished) {
-    let Finished { path, host, bytes, events, cpus, lost, ended_early, losses } = finished;
+    let Finished { path, host, bytes, events, cpus, lost, ended_early, is_related, losses } =
+        finished;
     let lost = match lost {
         Some(0) => "nothing lost".to_owned(),
         Some(lost) => format!("{lost} events lost"),
@@ -234,6 +235,12 @@ fn tell_saved(finished: &Finished) {
         path.display(),
         human_bytes(*bytes)
     ));
+    if *is_related {
+        say::note(format_args!(
+            "{}: of a guest; it has the relation of its clock to the host's",
+            path.display()
+        ));
+    }
     for loss in losses {
         say::warning(format_args!("CPU {}: {} events {}", loss.cpu, loss.events, loss.cause));
     }

@@ -56,6 +56,7 @@ mod record;
 mod record_buffers;
 mod record_choice;
 mod record_guests;
+mod record_guests_between;
 mod record_probes;
 mod recovery;
 mod silent;

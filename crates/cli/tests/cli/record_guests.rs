@@ -2,23 +2,25 @@
 //! their clocks is known to be 0. They need root. The lab's scenario `guests` has two machines.
 
 use crate::record::{KILLED, KILLS, kills, names, record, tracing};
+use crate::stream::Receiver;
 use crate::support::{Place, tool, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpStream;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Stdio};
 
 /// An agent that runs. It is killed if a test fails.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     said: BufReader<ChildStderr>,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Agent {
-    fn start(place: &Place) -> Self {
+    pub(crate) fn start(place: &Place) -> Self {
         let mut command = place.command();
         command.args(["kernel", "agent", "--listen", "tcp:127.0.0.1:0"]);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
@@ -31,7 +33,7 @@ impl Agent {
     }
 
     /// The next line that has a word.
-    fn next(&mut self, word: &str) -> String {
+    pub(crate) fn next(&mut self, word: &str) -> String {
         let mut all = String::new();
         loop {
             let mut line = String::new();
@@ -43,11 +45,11 @@ impl Agent {
         }
     }
 
-    fn instance(&self) -> std::path::PathBuf {
+    pub(crate) fn instance(&self) -> std::path::PathBuf {
         crate::record::instance(&format!("lastwords-{}", self.child.id()))
     }
 
-    fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
         let mut rest = String::new();
@@ -182,6 +184,36 @@ fn an_agent_outlives_other_peers() {
     place.is_restored("the end of the agent");
 }
 
+/// Waits until events of a guest have come, and its clock was measured. Tasks that exit are events.
+pub(crate) fn wait_for_events(place: &Place) {
+    let mut described = None;
+    wait_until("events came, and the clock was measured", || {
+        tool("true", &[]);
+        let of = |ending: &str| names(place.path()).into_iter().find(|n| n.ends_with(ending));
+        let length = of(".stream").and_then(|name| Some(fs::metadata(place.at(&name)).ok()?.len()));
+        // The clock is measured when the events are described.
+        let (Some(length), Some(_)) = (length, of(".relation")) else { return false };
+        length > *described.get_or_insert(length)
+    });
+}
+
+/// The numbers of the options TRACEID, GUEST and TIME_SHIFT of a file, by trace-cmd: that of the
+/// file, and that of its guest or host.
+fn relation(file: &Path) -> (u64, u64) {
+    let text = tool("trace-cmd", &["dump", "--options", "-i", file.to_str().unwrap()]).out;
+    let lines: Vec<&str> = text.lines().collect();
+    let data = |name: &str| -> Option<u64> {
+        let at = lines.iter().position(|line| line.contains(name))?;
+        let rest = lines[at..].join(" ");
+        let number = rest.split("0x").nth(1)?.split(|c: char| !c.is_ascii_hexdigit()).next()?;
+        u64::from_str_radix(number, 16).ok()
+    };
+    let own = data("[Option TRACEID").unwrap_or_else(|| panic!("{text}"));
+    let other = data("[Option GUEST").or_else(|| data("[Option TimeShift"));
+    (own, other.unwrap_or_else(|| panic!("{text}")))
+}
+
+/// What is left of both files is related as if the host had ended the recording.
 #[test]
 fn a_host_that_is_killed_leaves_no_instance_in_its_guest() {
     let Some(place) = tracing() else { return };
@@ -196,16 +228,33 @@ fn a_host_that_is_killed_leaves_no_instance_in_its_guest() {
     let busy = record(&place, &[&["-o", "busy.dat"][..], &rule, &["-A", &guest], &rule].concat());
     busy.has_status(1);
     busy.says("the agent records for another host");
+    wait_for_events(&place);
     host.end(Signal::KILL);
     agent.next("connection");
     wait_until("the agent's instance is gone", || !agent.instance().exists());
-    place.run(&["restore", "--discard"]).has_status(0);
+    place.run(&["restore"]).has_status(0);
     agent.end();
     place.is_restored("the end of the agent");
-    // What had come is there for `receive`.
-    let left = names(place.path());
-    assert_eq!(left.iter().filter(|name| name.ends_with(".stream")).count(), 1, "{left:?}");
-    for file in left.iter().filter(|name| name.ends_with(".stream")) {
-        fs::remove_file(place.at(file)).unwrap();
+    // What had come is there for `receive`, with the relation of the clocks.
+    let stream = names(place.path()).into_iter().find(|name| name.ends_with(".stream")).unwrap();
+    DirBuilder::new().mode(0o700).create(place.at("in")).unwrap();
+    for ending in ["stream", "relation"] {
+        let name = Path::new(&stream).with_extension(ending);
+        fs::rename(place.path().join(&name), place.at("in").join(&name)).unwrap();
     }
+    assert_eq!(names(place.path()), ["in", "sessions", "trace.dat"]);
+    let args = ["--dir", "in", "--listen", "tcp:127.0.0.1:0"];
+    let mut receiver = Receiver::start_until(place.command(), &args, "saved");
+    assert_eq!(receiver.first["is_related"], true);
+    let why = receiver.first["ended_early"].as_str().unwrap();
+    assert!(why.contains("its clock was measured last at "), "{why}");
+    let guest = place.at(receiver.first["path"].as_str().unwrap());
+    receiver.end(Signal::TERM);
+    assert_eq!(names(&place.at("in")), [guest.file_name().unwrap().to_str().unwrap()]);
+    let host = place.at("trace.dat");
+    let ((host_id, guest_of_host), (guest_id, host_of_guest)) = (relation(&host), relation(&guest));
+    assert!(host_id == host_of_guest && guest_id == guest_of_host && host_id != guest_id);
+    let both = [host.to_str().unwrap(), "-i", guest.to_str().unwrap()];
+    let both = tool("trace-cmd", &[&["report", "-i"][..], &both].concat());
+    assert!(both.out.matches("sched_process_exit:").count() > 2, "{}", both.out);
 }

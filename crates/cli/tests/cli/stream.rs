@@ -24,7 +24,7 @@ pub(crate) struct Receiver {
     out: BufReader<ChildStdout>,
     pub(crate) address: String,
     /// Its first message.
-    first: Value,
+    pub(crate) first: Value,
 }
 
 impl Receiver {
@@ -34,7 +34,7 @@ impl Receiver {
         receiver
     }
 
-    fn start_until(mut command: Command, args: &[&str], event: &str) -> Self {
+    pub(crate) fn start_until(mut command: Command, args: &[&str], event: &str) -> Self {
         command.arg("receive");
         command.args(args).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Running::start(&mut command);

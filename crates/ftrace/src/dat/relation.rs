@@ -5,9 +5,10 @@ use super::clock::INTERPOLATE;
 use super::id;
 use super::parts::Put;
 use lastwords_bytes::ByteOrder;
+use serde::{Deserialize, Serialize};
 
 /// The numbers by which readers find the files of one recording of several machines.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relation {
     /// The number of this file.
     pub trace_id: u64,
@@ -21,7 +22,7 @@ pub struct Relation {
 }
 
 /// A guest that was recorded with a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
     /// Its name.
     pub name: String,
@@ -30,7 +31,7 @@ pub struct Guest {
 }
 
 /// The difference of a guest's clock to that of its host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shift {
     /// The number of the host's file.
     pub host: u64,
@@ -39,7 +40,7 @@ pub struct Shift {
 }
 
 /// A measurement of the difference of two clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShiftSample {
     /// When it was made, in nanoseconds of the guest's clock.
     pub time: u64,

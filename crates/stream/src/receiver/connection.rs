@@ -35,6 +35,8 @@ pub(super) struct Connection<'a> {
     pub(super) limits: Limits,
     /// Its other end is closed when the receiver has to end.
     pub(super) ended: BorrowedFd<'a>,
+    /// The stream must be one of a kernel.
+    pub(super) is_of_kernel: bool,
 }
 
 /// Takes bytes of a frame from a pipe: the pipe, how many were taken before, how many there are.
@@ -78,14 +80,20 @@ impl Connection<'_> {
         }));
     }
 
-    /// Receives the stream, and returns what came of it and why it ended early.
+    /// Receives the stream, and returns what came of it and why it ended early. `begun` gets the path
+    /// of the spool.
     ///
     /// # Errors
     /// The peer sends no stream, or the spool cannot be made.
-    pub(super) fn receive(self, ticket: Ticket<'_>) -> anyhow::Result<(Spool, Option<String>)> {
-        let begun = self.begin(ticket);
+    pub(super) fn receive(
+        self,
+        ticket: Ticket<'_>,
+        begun: &dyn Fn(&Path),
+    ) -> anyhow::Result<(Spool, Option<String>)> {
+        let beginning = self.begin(ticket);
         let (mut stream, _) =
-            begun.inspect_err(|error| refuse(self.socket, &format!("{error:#}")))?;
+            beginning.inspect_err(|error| refuse(self.socket, &format!("{error:#}")))?;
+        begun(stream.spool.path());
         let why = self.take(&mut stream);
         Ok((stream.spool, why))
     }
@@ -163,6 +171,10 @@ impl Connection<'_> {
             if header.kind == FrameKind::Alive {
                 continue;
             }
+            ensure!(
+                !self.is_of_kernel || header.kind != FrameKind::Session,
+                "the stream of a session, where one of a kernel was asked for"
+            );
             let more = Duration::from_secs(header.length.checked_div(PER_SECOND).unwrap_or(0));
             stream.deadline = stream.deadline.and_then(|deadline| deadline.checked_add(more));
             // In the spool, a packet has a frame of its own beside its bytes.

@@ -12,7 +12,7 @@ use crate::spool::{self, Finished, Saved, Spool};
 use admission::{Admission, Peer, Ticket};
 use anyhow::{Context, bail};
 use connection::Connection;
-use refusals::Refusals;
+pub use refusals::Refusals;
 use rustix::event::PollFlags;
 use serde::Serialize;
 use socket2::{SockAddr, Socket};
@@ -176,7 +176,8 @@ impl Receiver {
                 };
                 let (folder, limits, of) = (&self.folder, self.limits, peer.clone());
                 let work = move || {
-                    Connection { socket: &socket, peer: of, folder, limits, ended }
+                    let is_of_kernel = false;
+                    Connection { socket: &socket, peer: of, folder, limits, ended, is_of_kernel }
                         .run(ticket, tell);
                 };
                 if let Err(error) =
@@ -227,8 +228,9 @@ pub(crate) fn accept(
     }
 }
 
-/// Receives one stream over a connection into a spool in a folder, until it ends or the other end
-/// of `ended` is closed. Returns the spool, and why the stream ended early.
+/// Receives one stream of a kernel over a connection into a spool in a folder, until it ends or the
+/// other end of `ended` is closed. `begun` gets the path of the spool. Returns the spool, and why the
+/// stream ended early.
 ///
 /// # Errors
 /// The peer sends no stream, or the spool cannot be made.
@@ -238,11 +240,13 @@ pub(crate) fn receive_one(
     folder: &Path,
     limits: Limits,
     ended: BorrowedFd<'_>,
+    begun: &dyn Fn(&Path),
 ) -> anyhow::Result<(Spool, Option<String>)> {
     let (admission, socket) = (Admission::new(limits), Arc::new(socket));
     // The connection was asked for, so that no limit of a peer is needed.
     let ticket = admission.enter(Peer::Unix, &socket)?;
-    Connection { socket: &socket, peer, folder, limits, ended }.receive(ticket)
+    let is_of_kernel = true;
+    Connection { socket: &socket, peer, folder, limits, ended, is_of_kernel }.receive(ticket, begun)
 }
 
 /// Returns what is told of a stream that is over.

@@ -10,9 +10,14 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// Most refusals that are reported in this time, of all peers.
 const MOST: u64 = 100;
 
-/// The refusals of a receiver.
+/// The refusals of a program that listens, of which so many are reported in a minute.
+///
+/// ```
+/// let refusals = lastwords_stream::Refusals::default();
+/// assert_eq!(refusals.limited("no".to_owned()).as_deref(), Some("no"));
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub struct Refusals {
     state: Mutex<State>,
 }
 
@@ -30,11 +35,18 @@ impl Refusals {
     /// Returns what is to be reported, with the number of refusals that were left out before; none
     /// if it is a refusal, and there were too many.
     pub(super) fn admit(&self, told: Told) -> Option<Told> {
-        self.admit_at(told, Instant::now())
+        let Told::Refused { peer, why } = told else { return Some(told) };
+        self.limited(why).map(|why| Told::Refused { peer, why })
     }
 
-    fn admit_at(&self, told: Told, now: Instant) -> Option<Told> {
-        let Told::Refused { peer, mut why } = told else { return Some(told) };
+    /// Returns the text of a refusal that is to be reported, with the number of refusals that were
+    /// left out before; none if there were too many.
+    #[must_use]
+    pub fn limited(&self, why: String) -> Option<String> {
+        self.limited_at(why, Instant::now())
+    }
+
+    fn limited_at(&self, mut why: String, now: Instant) -> Option<String> {
         let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD) {
             (state.since, state.reported) = (Some(now), 0);
@@ -48,7 +60,7 @@ impl Refusals {
         if left_out > 0 {
             why.push_str(&format!(" (refused before, without a line: {left_out})"));
         }
-        Some(Told::Refused { peer, why })
+        Some(why)
     }
 }
 
@@ -59,12 +71,7 @@ mod tests {
     #[test]
     fn refusals_are_limited_and_those_left_out_are_counted() {
         let (refusals, begun) = (Refusals::default(), Instant::now());
-        let refused = |now| match refusals
-            .admit_at(Told::Refused { peer: "p".into(), why: "w".into() }, now)
-        {
-            Some(Told::Refused { why, .. }) => Some(why),
-            _ => None,
-        };
+        let refused = |now| refusals.limited_at("w".into(), now);
         for _ in 0..MOST {
             assert_eq!(refused(begun).as_deref(), Some("w"));
         }
@@ -73,7 +80,7 @@ mod tests {
         }
         // Other messages are always reported.
         let other = Told::Listening { address: "a".into() };
-        assert!(matches!(refusals.admit_at(other, begun), Some(Told::Listening { .. })));
+        assert!(matches!(refusals.admit(other), Some(Told::Listening { .. })));
         let next = refused(begun + PERIOD);
         assert_eq!(next.as_deref(), Some("w (refused before, without a line: 5)"));
         assert_eq!(refused(begun + PERIOD).as_deref(), Some("w"));

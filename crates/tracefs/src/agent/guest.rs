@@ -3,20 +3,20 @@
 use super::clocks::{ClockShift, measure};
 use super::serve::random_id;
 use super::wire::{Answer, Ask, VERSION, Wanted, plain};
-use super::{EACH, HEAD, WORK};
+use super::{EACH, ENDED, HEAD, REST, WORK};
 use crate::check::check_output;
 use crate::error::{Error, Result};
 use crate::save::rename;
 use anyhow::{Context, bail, ensure};
 use lastwords_ftrace::dat::{self, Relation, Shift};
-use lastwords_stream::spool::{Finished, Saved, Spool};
+use lastwords_stream::spool::{Finished, Saved, Spool, last_measured};
 use lastwords_stream::{Address, Heard, Limits, Line};
 use rustix::pipe::{PipeFlags, pipe_with};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Questions about the clock at the begin and at the end.
 const MANY: usize = 64;
@@ -24,6 +24,8 @@ const MANY: usize = 64;
 const FEW: usize = 8;
 /// Most errors of an agent that are shown.
 const MOST_ERRORS: usize = 16;
+/// How often it is looked whether a stream is over.
+const LOOK: Duration = Duration::from_millis(20);
 /// The program that listens in a guest.
 const PROGRAM: &str = "lastwords kernel agent";
 
@@ -42,6 +44,8 @@ pub struct GuestPlan {
     pub force: bool,
     /// The clock of the host's events.
     pub clock: String,
+    /// Most bytes of the guest's stream, as [`Limits::size`].
+    pub size: u64,
 }
 
 impl GuestPlan {
@@ -82,14 +86,21 @@ struct Stream {
     receiving: Option<JoinHandle<Received>>,
     /// The stream ends early when it is dropped.
     running: Option<OwnedFd>,
+    /// The path of the spool, when there is one.
+    spool: Receiver<PathBuf>,
 }
 
 impl Stream {
-    fn begin(line: Line, folder: PathBuf) -> anyhow::Result<Self> {
+    fn begin(line: Line, folder: PathBuf, size: u64) -> anyhow::Result<Self> {
         let (ended, running) = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
-        let receive = move || line.receive_stream(&folder, Limits::default(), ended.as_fd());
+        let (to, spool) = channel();
+        let receive = move || {
+            let begun = |path: &Path| _ = to.send(path.to_owned());
+            let limits = Limits { size, ..Limits::default() };
+            line.receive_stream(&folder, limits, ended.as_fd(), &begun)
+        };
         let receiving = Builder::new().name("stream".to_owned()).spawn(receive)?;
-        Ok(Self { receiving: Some(receiving), running: Some(running) })
+        Ok(Self { receiving: Some(receiving), running: Some(running), spool })
     }
 
     /// Returns true if all of it came, or no more of it will.
@@ -100,6 +111,27 @@ impl Stream {
     /// Cuts the stream.
     fn cut(&mut self) {
         self.running = None;
+    }
+
+    /// Cuts the stream unless it is over in time, or the other end of `ended` is closed.
+    fn wait(&mut self, line: &Line, ended: BorrowedFd<'_>) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !self.is_over() {
+            let is_late = begun.elapsed() >= WORK;
+            // The agent has nothing to say any more.
+            match line.hear::<Answer>(LOOK, Some(ended)) {
+                Ok(Heard::Ended) => bail!("{}: {ENDED}", line.peer()),
+                Ok(Heard::Message(other)) => return Err(other.unexpected(line)),
+                Ok(Heard::Nothing) => {}
+                Err(_) => std::thread::sleep(LOOK),
+            }
+            let (peer, seconds) = (line.peer(), WORK.as_secs());
+            ensure!(
+                !is_late,
+                "{peer}: {seconds} seconds after the end of the recording, its stream has none"
+            );
+        }
+        Ok(())
     }
 
     /// Waits for the end of the stream, and returns what came.
@@ -130,8 +162,19 @@ pub struct Guest {
     /// The connection and the first measurement, until the recording begins.
     line: Option<(Line, ClockShift)>,
     stream: Stream,
-    /// The measuring thread, which ends when the sender is dropped.
-    measuring: Option<(Measuring, Sender<()>)>,
+    /// The file that the stream goes into.
+    spool: PathBuf,
+    /// The measuring thread, which ends when the pipe is closed.
+    measuring: Option<(Measuring, OwnedFd)>,
+}
+
+/// The relation of a guest's file to the files of its recording.
+#[derive(Debug, Clone, Copy)]
+pub struct Related {
+    /// The number of the host's file.
+    pub host: u64,
+    /// As [`Relation::real_time`].
+    pub real_time: Option<i64>,
 }
 
 /// The file of a guest.
@@ -158,20 +201,22 @@ impl Guest {
         random_id().map_err(|why| Error::plan(&why))
     }
 
-    /// Connects to the agent, has it prepare the recording, and measures its clock.
+    /// Connects to the agent, has it prepare the recording, and measures its clock, unless the other
+    /// end of `ended` is closed before.
     ///
     /// # Errors
-    /// Nobody listens, the agent refuses, or a file cannot be made.
-    pub fn begin(plan: GuestPlan) -> Result<Self> {
+    /// Nobody listens, the agent refuses, a file cannot be made, or `ended` came first.
+    pub fn begin(plan: GuestPlan, ended: BorrowedFd<'_>) -> Result<Self> {
         let name = plan.name.clone();
-        Self::prepare(plan).map_err(|why| Error::plan(&why.context(format!("guest {name}"))))
+        let prepared = Self::prepare(plan, ended);
+        prepared.map_err(|why| Error::plan(&why.context(format!("guest {name}"))))
     }
 
-    fn prepare(plan: GuestPlan) -> anyhow::Result<Self> {
+    fn prepare(plan: GuestPlan, ended: BorrowedFd<'_>) -> anyhow::Result<Self> {
         plan.check()?;
         let line = Line::connect(&plan.address, PROGRAM)?;
         line.say(&Ask::Record { version: VERSION, wanted: Box::new(plan.wanted.clone()) })?;
-        let key = match hear(&line, HEAD)? {
+        let key = match hear(&line, HEAD, ended)? {
             Answer::Ready { key } => key,
             other => return Err(other.unexpected(&line)),
         };
@@ -179,15 +224,17 @@ impl Guest {
         stream.say(&Ask::Join { key })?;
         let path = std::path::absolute(plan.path())?;
         let folder = path.parent().context("a folder for the file")?;
-        let stream = Stream::begin(stream, folder.to_owned())?;
-        match hear(&line, WORK)? {
+        let stream = Stream::begin(stream, folder.to_owned(), plan.size)?;
+        match hear(&line, WORK, ended)? {
             Answer::Begun => {}
             other => return Err(other.unexpected(&line)),
         }
         let mut shift = ClockShift::default();
-        shift.add_last(measure(&line, &plan.clock, MANY)?);
+        shift.add_last(measure(&line, &plan.clock, MANY, Some(ended))?);
+        let none = || format!("{}: it has begun no stream", line.peer());
+        let spool = stream.spool.recv_timeout(HEAD).ok().with_context(none)?;
         let (trace_id, line) = (random_id()?, Some((line, shift)));
-        Ok(Self { plan, trace_id, line, stream, measuring: None })
+        Ok(Self { plan, trace_id, line, stream, spool, measuring: None })
     }
 
     /// Returns what the host's file says of this guest.
@@ -196,74 +243,97 @@ impl Guest {
         dat::Guest { name: self.plan.name.clone(), trace_id: self.trace_id }
     }
 
-    /// Has the guest begin to record, and measures its clock from then on.
+    /// Has the guest begin to record, and measures its clock from then on. The measurements are noted
+    /// beside the spool too, so that they are known if this program is killed.
     ///
     /// # Errors
-    /// The agent refuses, or the connection is broken.
-    pub fn start(&mut self) -> Result<()> {
-        let named = |why: anyhow::Error| why.context(format!("guest {}", self.plan.name));
+    /// The agent refuses, the connection is broken, or the other end of `ended` was closed.
+    pub fn start(&mut self, related: Related, ended: BorrowedFd<'_>) -> Result<()> {
+        let begun = self.begin_measuring(related, ended);
+        begun.map_err(|why| Error::plan(&why.context(format!("guest {}", self.plan.name))))
+    }
+
+    fn begin_measuring(&mut self, related: Related, ended: BorrowedFd<'_>) -> anyhow::Result<()> {
         let Some((line, mut shift)) = self.line.take() else { return Ok(()) };
-        let started =
-            line.say(&Ask::Start).map_err(anyhow::Error::from).and_then(|()| {
-                match hear(&line, WORK)? {
-                    Answer::Started => Ok(()),
-                    other => Err(other.unexpected(&line)),
-                }
-            });
-        started.map_err(|why| Error::plan(&named(why)))?;
-        let (stop, stopped) = channel::<()>();
-        let clock = self.plan.clock.clone();
+        line.say(&Ask::Start)?;
+        match hear(&line, WORK, ended)? {
+            Answer::Started => {}
+            other => return Err(other.unexpected(&line)),
+        }
+        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
+        let (clock, trace_id, spool) = (self.plan.clock.clone(), self.trace_id, self.spool.clone());
         let run = move || {
-            let mut broken = None;
-            while broken.is_none()
-                && stopped.recv_timeout(EACH) != Err(RecvTimeoutError::Disconnected)
-            {
-                match measure(&line, &clock, FEW) {
-                    Ok(measured) => shift.add(measured),
-                    Err(error) => broken = Some(error),
+            let keep = |shift: &ClockShift| -> anyhow::Result<()> {
+                Ok(Spool::keep_relation(&spool, &relation(trace_id, related, shift))?)
+            };
+            let once = |shift: &mut ClockShift| -> anyhow::Result<bool> {
+                // If the disk is full, the recording goes on: the stream itself will end early.
+                let _ = keep(shift);
+                match line.hear::<Answer>(EACH, Some(stopped.as_fd()))? {
+                    Heard::Ended => return Ok(false),
+                    Heard::Message(other) => return Err(other.unexpected(&line)),
+                    Heard::Nothing => {}
                 }
-            }
+                shift.add(measure(&line, &clock, FEW, None)?);
+                Ok(true)
+            };
+            let broken = loop {
+                match once(&mut shift) {
+                    Ok(true) => {}
+                    Ok(false) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
             (line, shift, broken)
         };
-        let thread = Builder::new().name(format!("clock of {}", self.plan.name)).spawn(run);
-        let thread = thread.map_err(|error| Error::plan(&named(error.into())))?;
+        let thread = Builder::new().name(format!("clock of {}", self.plan.name)).spawn(run)?;
         self.measuring = Some((thread, stop));
         Ok(())
     }
 
-    /// Stops the recording, and saves what came. `host` is the number of the host's file, and
-    /// `real_time` that of [`Relation::real_time`].
+    /// Returns true if the guest's recording has ended early.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.measuring.as_ref().is_some_and(|(thread, _)| thread.is_finished())
+    }
+
+    /// Stops the recording, and saves what came. The agent is not waited for when the other end of
+    /// `ended` is closed.
     ///
     /// # Errors
     /// The file cannot be written. What arrived stays in its spool.
-    pub fn finish(self, host: u64, real_time: Option<i64>) -> Result<SavedGuest> {
+    pub fn finish(self, related: Related, ended: BorrowedFd<'_>) -> Result<SavedGuest> {
         let name = self.plan.name.clone();
-        let saved = self.end(host, real_time);
+        let saved = self.end(related, ended);
         saved.map_err(|why| Error::plan(&why.context(format!("guest {name}"))))
     }
 
-    fn end(mut self, host: u64, real_time: Option<i64>) -> anyhow::Result<SavedGuest> {
+    fn end(mut self, related: Related, ended: BorrowedFd<'_>) -> anyhow::Result<SavedGuest> {
         let (line, mut shift, broken) = self.stop_measuring()?;
         let stopped = match broken {
             Some(why) => Err(why),
-            None => self.stop(&line, &mut shift),
+            None => self.stop(&line, &mut shift, ended),
         };
         drop(line);
+        let was_over = self.stream.is_over();
+        if stopped.is_err() {
+            self.stream.cut();
+        }
+        let (mut spool, cut) = self.stream.end()?;
+        let relation = relation(self.trace_id, related, &shift);
+        // If the file cannot be written, the spool is saved later.
+        let _ = Spool::keep_relation(spool.path(), &relation);
+        spool.relate(relation);
         let (errors, ended_early) = match stopped {
             Ok(errors) => (errors.iter().take(MOST_ERRORS).map(|text| plain(text)).collect(), None),
             Err(why) => {
-                self.stream.cut();
-                (Vec::new(), Some(lastwords_open::chain(&why)))
+                // What ended the stream comes first, unless that was this function.
+                let cut = cut.clone().filter(|_| was_over);
+                let last = shift.measured.last().map(|last| last_measured(last.time));
+                let all = [cut, Some(lastwords_open::chain(&why)), last];
+                (Vec::new(), Some(all.into_iter().flatten().collect::<Vec<_>>().join("; ")))
             }
         };
-        let (mut spool, cut) = self.stream.end()?;
-        let shifted = Shift { host, samples: shift.samples() };
-        spool.relate(Relation {
-            trace_id: self.trace_id,
-            real_time,
-            shift: Some(shifted),
-            ..Relation::default()
-        });
         let (path, why) = (self.plan.path(), ended_early.clone().or(cut));
         let file = match spool.finish(why.as_deref())? {
             Some(Saved::Kernel(finished)) => Some(moved(finished, &path, self.plan.force)?),
@@ -284,36 +354,60 @@ impl Guest {
     }
 
     /// Has the agent stop, and measures its clock once more.
-    fn stop(&self, line: &Line, shift: &mut ClockShift) -> anyhow::Result<Vec<String>> {
+    fn stop(
+        &mut self,
+        line: &Line,
+        shift: &mut ClockShift,
+        ended: BorrowedFd<'_>,
+    ) -> anyhow::Result<Vec<String>> {
         line.say(&Ask::Stop)?;
-        let (mut since, mut has_all) = (Instant::now(), false);
+        // While events come, the agent has something to do, but not for ever.
+        let (mut since, mut patience, mut has_all) = (Instant::now(), REST, false);
         let errors = loop {
-            match line.hear(EACH, None)? {
+            match line.hear(EACH, Some(ended))? {
                 Heard::Message(Answer::Finished { errors }) => break errors,
                 Heard::Message(other) => return Err(other.unexpected(line)),
-                Heard::Nothing | Heard::Ended => {}
+                Heard::Ended => bail!("{}: {ENDED}", line.peer()),
+                Heard::Nothing => {}
             }
-            // While events come, the agent has something to do.
             if !has_all && self.stream.is_over() {
-                (since, has_all) = (Instant::now(), true);
+                (since, patience, has_all) = (Instant::now(), WORK, true);
             }
             ensure!(
-                !has_all || since.elapsed() < WORK,
+                since.elapsed() < patience,
                 "{}: the agent has not ended the recording in {} seconds",
                 line.peer(),
-                WORK.as_secs()
+                patience.as_secs()
             );
         };
-        shift.add_last(measure(line, &self.plan.clock, MANY)?);
+        shift.add_last(measure(line, &self.plan.clock, MANY, Some(ended))?);
+        self.stream.wait(line, ended)?;
         Ok(errors)
     }
 }
 
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // The thread has the connection. It waits for one answer at most.
+        if let Some((thread, stop)) = self.measuring.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns the relation of a guest's file.
+fn relation(trace_id: u64, Related { host, real_time }: Related, shift: &ClockShift) -> Relation {
+    let shift = Some(Shift { host, samples: shift.samples() });
+    Relation { trace_id, real_time, shift, ..Relation::default() }
+}
+
 /// Waits for an answer.
-fn hear(line: &Line, time: std::time::Duration) -> anyhow::Result<Answer> {
-    match line.hear(time, None)? {
+fn hear(line: &Line, time: Duration, ended: BorrowedFd<'_>) -> anyhow::Result<Answer> {
+    match line.hear(time, Some(ended))? {
         Heard::Message(answer) => Ok(answer),
-        Heard::Nothing | Heard::Ended => {
+        Heard::Ended => bail!("{}: {ENDED}", line.peer()),
+        Heard::Nothing => {
             bail!("{}: it has not answered for {} seconds", line.peer(), time.as_secs())
         }
     }

@@ -28,7 +28,7 @@ mod serve;
 mod wire;
 
 pub use clocks::{ClockShift, Measured};
-pub use guest::{Guest, GuestPlan, SavedGuest};
+pub use guest::{Guest, GuestPlan, Related, SavedGuest};
 pub use serve::{Agent, AgentNews};
 pub use wire::{Wanted, WantedEvents};
 
@@ -42,5 +42,10 @@ const HEAD: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(10);
 /// How long a host waits until the agent has begun or ended a recording.
 const WORK: Duration = Duration::from_secs(60);
-/// How often a host asks for the guest's clock.
+/// How often a host asks for the guest's clock, and how long it goes on asking.
 const EACH: Duration = Duration::from_secs(1);
+/// How long an agent may go on to send after a host has stopped the recording. Its rings have 64 MiB
+/// for each CPU at most.
+const REST: Duration = Duration::from_secs(600);
+/// Why a peer is not waited for.
+const ENDED: &str = "it was not waited for, because a signal ended that";

@@ -1,13 +1,13 @@
 //! The agent: records in this guest what a host wants.
 
-use super::wire::{Answer, Ask, VERSION, Wanted, plain};
-use super::{HEAD, SILENCE};
+use super::wire::{Answer, Ask, VERSION, Wanted, cut, plain};
+use super::{HEAD, REST, SILENCE};
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::recording::Recording;
 use anyhow::{Context, bail, ensure};
 use lastwords_open::{chain, tracer_now};
-use lastwords_stream::{Address, Heard, Line, Listener};
+use lastwords_stream::{Address, Heard, Line, Listener, Refusals};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -58,6 +58,8 @@ pub struct Agent {
     new: AtomicUsize,
     /// The key of the recording that waits for its second connection, and where that goes.
     waiting: Mutex<Option<(String, Sender<Line>)>>,
+    /// Anybody who reaches the agent can fail in a loop.
+    refusals: Refusals,
 }
 
 /// What an agent works with: its end, and who hears of its work.
@@ -87,6 +89,7 @@ impl Agent {
             is_busy: AtomicBool::new(false),
             new: AtomicUsize::new(0),
             waiting: Mutex::new(None),
+            refusals: Refusals::default(),
         })
     }
 
@@ -111,6 +114,10 @@ impl Agent {
             while let Some(line) = self.listener.accept(ended)? {
                 if self.new.fetch_add(1, Relaxed) >= MOST_NEW {
                     self.new.fetch_sub(1, Relaxed);
+                    let why =
+                        format!("{MOST_NEW} connections that have said nothing yet wait here");
+                    // The socket is new, so that this does not wait.
+                    let _ = line.say(&Answer::Refused { why });
                     continue;
                 }
                 let serve = move || self.serve(line, work);
@@ -135,15 +142,19 @@ impl Agent {
             Ok(Heard::Message(Ask::Record { version, wanted })) => {
                 self.record(&line, version, &wanted, work)
             }
-            Ok(Heard::Message(other)) => Err(anyhow::anyhow!("it begins with {other:?}")),
+            Ok(Heard::Message(other)) => {
+                Err(anyhow::anyhow!("it begins with {}", cut(&format!("{other:?}"))))
+            }
             Ok(Heard::Nothing) => Err(anyhow::anyhow!("it says nothing")),
             Ok(Heard::Ended) => return,
             Err(error) => Err(error.into()),
         };
         if let Err(error) = served {
-            let why = chain(&error);
+            let why = plain(&chain(&error));
             let _ = line.say(&Answer::Refused { why: why.clone() });
-            (work.tell)(AgentNews::Failed { peer: line.peer().to_string(), why: plain(&why) });
+            if let Some(why) = self.refusals.limited(why) {
+                (work.tell)(AgentNews::Failed { peer: line.peer().to_string(), why });
+            }
         }
     }
 
@@ -187,23 +198,27 @@ impl Agent {
             ..wanted.plan()
         };
         // If anything fails from here on, the recording is dropped, which restores the tracer.
-        let mut recording = Recording::begin_over(&plan, Some(stream))?;
+        let mut recording = Recording::begin_over(&plan, Some((stream, work.ended, REST)))?;
         line.say(&Answer::Begun)?;
         let peer = || line.peer().to_string();
+        let mut has_started = false;
         loop {
             match line.hear(SILENCE, Some(work.ended))? {
                 Heard::Message(Ask::Clock) => {
                     let reading = tracer_now(&wanted.clock).context("the clock")?;
                     line.say(&Answer::Clock { nanoseconds: reading })?;
                 }
-                Heard::Message(Ask::Start) => {
+                Heard::Message(Ask::Start) if !has_started => {
+                    has_started = true;
                     recording.start(Box::new(|_| {}))?;
                     let instance = recording.instance().to_owned();
                     (work.tell)(AgentNews::Recording { peer: peer(), instance });
                     line.say(&Answer::Started)?;
                 }
                 Heard::Message(Ask::Stop) | Heard::Ended => break,
-                Heard::Message(other) => bail!("it says {other:?} while the agent records"),
+                Heard::Message(other) => {
+                    bail!("it says {} while the agent records", cut(&format!("{other:?}")))
+                }
                 Heard::Nothing => {
                     bail!("it has said nothing for {} seconds", SILENCE.as_secs())
                 }
@@ -211,6 +226,10 @@ impl Agent {
             ensure!(!recording.has_failed(), "the stream to {} is broken", line.peer());
         }
         let (saved, errors) = recording.finish()?;
+        if let Some(broken) = errors.iter().find(|error| matches!(error, Error::Broken { .. })) {
+            let (events, path) = (saved.events, saved.path.display());
+            bail!("{broken}; the last {events} events are in {path}");
+        }
         let errors = errors.iter().map(Error::to_string).collect();
         let (events, lost) = (saved.events, saved.lost());
         (work.tell)(AgentNews::Sent { peer: peer(), events, lost });

@@ -20,6 +20,10 @@ const MOST_WORD: usize = 256;
 const MOST_FILTER: usize = 4095;
 /// Most bytes of the ring of a CPU.
 const MOST_RING: u64 = 64 << 20;
+/// Most characters of what a peer says that are shown.
+const MOST_SAID: usize = 4096;
+/// Most characters of a message of a peer that are quoted.
+const MOST_QUOTED: usize = 256;
 /// The shortest interval of flushes.
 const LEAST_FLUSH: Duration = Duration::from_millis(10);
 
@@ -64,14 +68,22 @@ impl Answer {
         match self {
             Self::Refused { why } => anyhow::anyhow!("{peer}: the agent says: {}", plain(why)),
             Self::Finished { .. } => anyhow::anyhow!("{peer}: the agent has ended the recording"),
-            other => anyhow::anyhow!("{peer}: it answers {other:?}, as no agent does here"),
+            other => {
+                let said = cut(&format!("{other:?}"));
+                anyhow::anyhow!("{peer}: it answers {said}, as no agent does here")
+            }
         }
     }
 }
 
 /// Returns the words of a peer, which a terminal must not obey.
 pub(super) fn plain(text: &str) -> String {
-    text.chars().take(4096).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().take(MOST_SAID).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Returns the begin of a text that quotes a peer.
+pub(super) fn cut(text: &str) -> String {
+    text.chars().take(MOST_QUOTED).collect()
 }
 
 /// The recording that a host wants of a guest.

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use lastwords_render::missing::count;
 use lastwords_stream::Address;
 use lastwords_tracefs::agent::{Agent, AgentNews};
+use lastwords_tracefs::journal::RecordingState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use std::os::fd::AsFd as _;
@@ -62,6 +63,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
         pipe::register(signal, wakes.try_clone()?).context("a handler of signals")?;
     }
     let journals = lastwords_control::dirs::make_base()?;
+    for journal in lastwords_tracefs::journal::list(&journals)? {
+        if journal.state(&journals) == RecordingState::Killed {
+            say::warning(format_args!(
+                "instance {}: its recorder was killed, and the instance may still record: run `lastwords restore`",
+                journal.instance
+            ));
+        }
+    }
     let agent = Agent::new(&address, args.trust_network, journals)?;
     say::note(format_args!("listening at {}; Ctrl-C ends it", agent.address()));
     agent.run(ended.as_fd(), &tell)?;

@@ -11,7 +11,7 @@ use signal_hook::{flag, low_level::pipe};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,9 @@ pub(super) struct Signals {
     /// One of them came.
     came: Arc<AtomicBool>,
     wakes: UnixStream,
+    /// It has a byte for each signal that ends the recording, and that came since
+    /// [`Signals::forget`].
+    ends: UnixStream,
 }
 
 impl Signals {
@@ -40,14 +43,27 @@ impl Signals {
     pub(super) fn catch() -> anyhow::Result<Self> {
         let came = Arc::new(AtomicBool::new(false));
         let (wakes, wake) = UnixStream::pair().context("a pair of sockets")?;
+        let (ends, end) = UnixStream::pair().context("a pair of sockets")?;
         wakes.set_nonblocking(true)?;
+        ends.set_nonblocking(true)?;
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGCHLD] {
             if signal != SIGCHLD {
                 flag::register(signal, Arc::clone(&came)).context("a handler of signals")?;
+                pipe::register(signal, end.try_clone()?).context("a handler of signals")?;
             }
             pipe::register(signal, wake.try_clone()?).context("a handler of signals")?;
         }
-        Ok(Self { came, wakes })
+        Ok(Self { came, wakes, ends })
+    }
+
+    /// Returns what can be read when a signal has come that ends the recording.
+    pub(super) fn ended(&self) -> BorrowedFd<'_> {
+        self.ends.as_fd()
+    }
+
+    /// Forgets the signals that have come for [`Signals::ended`], which is then readable at the next.
+    pub(super) fn forget(&mut self) {
+        drain(&mut self.ends);
     }
 
     /// Returns true if a signal came that ends the recording.
@@ -59,9 +75,14 @@ impl Signals {
     fn wait(&mut self) {
         // An interrupted wait is repeated by the caller.
         let _ = poll(&mut [PollFd::new(&self.wakes, PollFlags::IN)], Some(&TICK));
-        let mut bytes = [0; 64];
-        while self.wakes.read(&mut bytes).is_ok_and(|read| read > 0) {}
+        drain(&mut self.wakes);
     }
+}
+
+/// Reads all bytes that a socket has.
+fn drain(socket: &mut UnixStream) {
+    let mut bytes = [0; 64];
+    while socket.read(&mut bytes).is_ok_and(|read| read > 0) {}
 }
 
 /// Starts the command. `user` is the folder for the sessions of its applications.

@@ -1,7 +1,7 @@
 //! The guests of `record -A`: each is recorded by its agent, and has a file beside the host's.
 
 use super::buffers::AGENT;
-use super::{Args, Output};
+use super::{Args, Output, bytes};
 use crate::progress::human_bytes;
 use crate::say;
 use anyhow::bail;
@@ -10,7 +10,9 @@ use lastwords_open::tracer_real_time;
 use lastwords_render::missing::count;
 use lastwords_stream::Address;
 use lastwords_tracefs::Recording;
-use lastwords_tracefs::agent::{Guest, GuestPlan, SavedGuest, Wanted};
+use lastwords_tracefs::agent::{Guest, GuestPlan, Related, SavedGuest, Wanted};
+use std::cell::Cell;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// A guest on the command line.
@@ -40,36 +42,79 @@ pub(super) struct GuestOptions {
     /// trace-cmd and KernelShark. TCP is neither encrypted nor authenticated.
     #[arg(id = AGENT, short = 'A', long = "agent", value_name = "NAME@ADDRESS", value_parser = guest)]
     agents: Vec<GuestAt>,
+
+    /// The size of the largest stream of a guest
+    ///
+    /// At this size, the recording of the guest ends early, and what came is saved. For a moment at
+    /// its end, a stream takes twice its size.
+    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = bytes, requires = AGENT)]
+    max_size: u64,
 }
 
 /// The guests that are recorded.
 pub(super) struct Guests {
-    all: Vec<Guest>,
-    /// The number of the host's file.
-    host: u64,
+    /// Each, and whether it was told that its recording has ended early.
+    all: Vec<(Guest, Cell<bool>)>,
+    related: Related,
 }
 
 impl Guests {
-    /// Has all agents prepare their recordings.
-    pub(super) fn begin(args: &Args, recording: &Recording) -> anyhow::Result<Self> {
-        let mut all: Vec<Guest> = Vec::new();
-        for plan in plans(args, recording)? {
-            if all.iter().any(|other| other.of_host().name == plan.name) {
+    /// Has all agents prepare their recordings. A signal ends the wait for them.
+    pub(super) fn begin(
+        args: &Args,
+        recording: &mut Recording,
+        ended: BorrowedFd<'_>,
+    ) -> anyhow::Result<Self> {
+        let plans = plans(args, recording)?;
+        for (at, plan) in plans.iter().enumerate() {
+            if plans[..at].iter().any(|other| other.name == plan.name) {
                 bail!("-A {}: it is named twice", plan.name);
             }
-            all.push(Guest::begin(plan)?);
         }
-        Ok(Self { all, host: Guest::new_id()? })
+        let mut all = Vec::new();
+        for plan in plans {
+            all.push((Guest::begin(plan, ended)?, Cell::new(false)));
+        }
+        let real_time = tracer_real_time(recording.clock());
+        let guests = Self { all, related: Related { host: Guest::new_id()?, real_time } };
+        if !guests.all.is_empty() {
+            recording.relate(guests.relation())?;
+        }
+        Ok(guests)
     }
 
     /// Has all of them record.
-    pub(super) fn start(&mut self) -> anyhow::Result<()> {
-        Ok(self.all.iter_mut().try_for_each(Guest::start)?)
+    pub(super) fn start(&mut self, ended: BorrowedFd<'_>) -> anyhow::Result<()> {
+        let related = self.related;
+        Ok(self.all.iter_mut().try_for_each(|(guest, _)| guest.start(related, ended))?)
     }
 
-    /// Ends the recordings of the guests, and notes them for the host's file. Returns true if one
-    /// has failed, and true if events were lost.
-    pub(super) fn finish(self, recording: &mut Recording) -> (bool, bool) {
+    /// Says once of each guest whose recording has ended early that it has.
+    pub(super) fn watch(&self) {
+        for (guest, is_told) in &self.all {
+            if guest.is_broken() && !is_told.replace(true) {
+                let name = guest.of_host().name;
+                say::warning(format_args!(
+                    "guest {name}: its recording has ended early; that of the host goes on"
+                ));
+            }
+        }
+    }
+
+    /// Returns the relation of the host's file.
+    fn relation(&self) -> Relation {
+        let Related { host, real_time } = self.related;
+        let guests = self.all.iter().map(|(guest, _)| guest.of_host()).collect();
+        Relation { trace_id: host, real_time, guests, shift: None }
+    }
+
+    /// Ends the recordings of the guests, and notes them for the host's file. A signal ends the wait
+    /// for them. Returns true if one has failed, and true if events were lost.
+    pub(super) fn finish(
+        mut self,
+        recording: &mut Recording,
+        ended: BorrowedFd<'_>,
+    ) -> (bool, bool) {
         if self.all.is_empty() {
             return (false, false);
         }
@@ -77,12 +122,14 @@ impl Guests {
         if let Err(error) = recording.stop() {
             say::error(error);
         }
-        let real_time = tracer_real_time(recording.clock());
-        let guests = self.all.iter().map(Guest::of_host).collect();
-        recording.relate(Relation { trace_id: self.host, real_time, guests, shift: None });
+        self.related.real_time = tracer_real_time(recording.clock());
         let (mut failed, mut lost) = (false, false);
-        for guest in self.all {
-            match guest.finish(self.host, real_time) {
+        if let Err(error) = recording.relate(self.relation()) {
+            say::error(error);
+            failed = true;
+        }
+        for (guest, _) in self.all {
+            match guest.finish(self.related, ended) {
                 Ok(saved) => {
                     lost |= tell(&saved);
                     failed |= !saved.errors.is_empty();
@@ -127,6 +174,7 @@ fn plans(args: &Args, recording: &Recording) -> anyhow::Result<Vec<GuestPlan>> {
             output: output.clone(),
             force: args.force,
             clock,
+            size: args.guests.max_size,
         });
     }
     Ok(plans)
@@ -165,6 +213,17 @@ fn tell(saved: &SavedGuest) -> bool {
             "guest {name}: its clock is {seconds:.6} s {word} the host's; each of {} is wrong by {:.1} us at most",
             count(measured.len() as u64, "measurement"),
             Duration::from_nanos(error).as_secs_f64() * 1e6
+        ));
+    }
+    let contradictions = shift.contradictions();
+    if contradictions > 0 {
+        say::warning(format_args!(
+            "guest {name}: its clock was set, stopped or went back: {} its measurement before; the error of the times there is not known",
+            if contradictions == 1 {
+                "1 measurement contradicts".to_owned()
+            } else {
+                format!("{contradictions} measurements contradict each")
+            }
         ));
     }
     let why = ended_early.as_ref().or(file.as_ref().and_then(|file| file.ended_early.as_ref()));

@@ -261,11 +261,11 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     let mut signals = Signals::catch()?;
     args.own.all().for_each(|own| own.choice.tell_other_threads());
     let mut recording = Recording::begin(plan)?;
-    let mut guests = Guests::begin(args, &recording)?;
+    let mut guests = Guests::begin(args, &mut recording, signals.ended())?;
     let sessions = send_sessions(args, user)?;
     let commands = Arc::new(AtomicBool::new(false));
     let tell_snapshot = args.snapshots.tell(recording.instance(), Arc::clone(&commands));
-    guests.start()?;
+    guests.start(signals.ended())?;
     let (mut child, _pipe) = if args.processes.is_for_command() {
         let waiting = command::start_waiting(&args.command, user)?;
         waiting.iter().try_for_each(|waiting| recording.choose_process(waiting.pid()))?;
@@ -292,12 +292,17 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     let takes_snapshots = recording.takes_snapshots();
     // Without a command, a trigger may end the recording.
     let is_alone = child.is_none();
-    let is_over = || recording.has_failed() || is_alone && recording.was_stopped();
+    let is_over = || {
+        guests.watch();
+        recording.has_failed() || is_alone && recording.was_stopped()
+    };
     let status = command::wait(&mut signals, &mut child, &is_over);
     if is_alone && recording.was_stopped() {
         say::note("a trigger has switched the tracing off");
     }
-    let of_guests = guests.finish(&mut recording);
+    // A second signal ends the wait for guests.
+    signals.forget();
+    let of_guests = guests.finish(&mut recording, signals.ended());
     let finished = recording.finish();
     let (failed, lost) = finish_sessions(sessions, user);
     if let (Some(child), Ok(None) | Err(_)) = (child, &status) {
