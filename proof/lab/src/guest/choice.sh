@@ -110,7 +110,8 @@ both() {
         *) trace-cmd record -q -B peer -C mono -o "$O/$name.peer.dat" "$@" sh /init work "$name.peer" $T/instances/peer ;;
     esac > "$O/$name.peer.said" 2>&1
     trace-cmd reset > /dev/null 2>&1
-    # It leaves these changed.
+    # It leaves these changed, and its instance if it fails.
+    rmdir $T/instances/peer 2> /dev/null
     echo > $T/set_graph_function
     echo 0 > $T/max_graph_depth
     for o in event-fork function-fork; do echo 0 > "$T/options/$o"; done
@@ -152,8 +153,9 @@ until_so() {
     done
 }
 
-# trace-cmd makes the ring of the top level one of this size.
+# trace-cmd makes the ring of the top level one of this size, and this its clock.
 echo 1408 > $T/buffer_size_kb
+echo local > $T/trace_clock
 state before
 cat $T/README > $O/README
 mkdir $OWN
