@@ -3,7 +3,7 @@
 
 use crate::child::{self, Running, run, task, wait_for};
 use crate::consume::{EVENTS, Recorder, THREADS};
-use crate::support::{Place, Ran, assert_members, json_events, ran};
+use crate::support::{Place, assert_members, json_events, ran};
 use crate::terminal::Terminal;
 use lastwords::{ChannelConfig, Session, event};
 use lastwords_testkit::text::Text as _;
@@ -69,11 +69,6 @@ fn touch(place: &Place, name: &str) {
     std::fs::write(place.at(name), "").expect("a file");
 }
 
-fn json(ran: &Ran) -> Value {
-    ran.has_status(0);
-    serde_json::from_str(&ran.out).expect("JSON")
-}
-
 /// A count of an event in a reading.
 fn count(reading: &Value, event: &str, of: &str) -> u64 {
     let rows = reading["events"].as_array().expect("rows").iter();
@@ -105,7 +100,7 @@ fn sum(reading: &Value, rows: &str, of: &str) -> u64 {
 fn rates_are_those_that_the_times_of_events_show() {
     let place = Place::new();
     let mut child = child::start(&place, "shm", "tick");
-    let reading = json(&place.run(&["top", "app", "--json", "--interval", "1s"]));
+    let reading = place.json(&["top", "app", "--json", "--interval", "1s"]);
     let at: i64 = reading["at_ns"].as_str().expect("text").parse().expect("a number");
     let interval =
         i64::try_from(reading["interval_ns"].as_u64().expect("a number")).expect("it fits");
@@ -212,7 +207,7 @@ fn one_reading_as_text_and_as_data() {
     // Without a terminal there is one reading, of the newest live session.
     let text = place.ok(&["top", "-i", "200ms"]);
     assert_eq!(row(&text, "test:b").expect("a row")[2], FIRST[1] as f64, "{text}");
-    let reading = json(&place.run(&["top", "-s", "app", "--json", "-i", "200ms"]));
+    let reading = place.json(&["top", "-s", "app", "--json", "-i", "200ms"]);
     assert_eq!([count(&reading, "test:a", "total"), count(&reading, "test:b", "total")], FIRST);
     assert_members(
         &reading,
@@ -239,7 +234,7 @@ fn one_reading_as_text_and_as_data() {
     );
     child.kill();
     // The same of a session that was killed, whose newest interval ends with its newest event.
-    let reading = json(&place.run(&["top", "app", "--json", "-i", "1h"]));
+    let reading = place.json(&["top", "app", "--json", "-i", "1h"]);
     assert_eq!((&reading["state"], &reading["ended"]["how"]), (&"ended".into(), &"killed".into()));
     for of in ["interval", "total"] {
         assert_eq!([count(&reading, "test:a", of), count(&reading, "test:b", of)], FIRST, "{of}");
@@ -252,7 +247,7 @@ fn one_reading_as_text_and_as_data() {
 fn names_are_exact_as_data() {
     let place = Place::new();
     let _child = start(&place, "names");
-    let reading = json(&place.run(&["top", "app", "--json", "-i", "200ms"]));
+    let reading = place.json(&["top", "app", "--json", "-i", "200ms"]);
     assert_eq!(
         ["test:c\u{1}", "test:c\u{1b}"].map(|name| count(&reading, name, "total")),
         [1, 1],
@@ -267,7 +262,7 @@ fn spans_are_shown_as_long_as_they_are_open() {
     let _child = start(&place, "span");
     let top = Terminal::start(&place, &["top", "app", "-i", "200ms"], 24, 100);
     top.wait("the span", |screen| screen.contains("OPEN FOR") && screen.contains("payment{id=7}"));
-    let reading = json(&place.run(&["top", "app", "--json", "-i", "200ms"]));
+    let reading = place.json(&["top", "app", "--json", "-i", "200ms"]);
     let span = &reading["open_spans"][0];
     let number = |value: &Value| value.as_str().expect("text").parse::<i64>().expect("a number");
     assert!(
@@ -277,7 +272,7 @@ fn spans_are_shown_as_long_as_they_are_open() {
     touch(&place, "go");
     wait_for(&place.at("done"));
     top.wait("no span", |screen| screen.contains("app: live") && !screen.contains("OPEN FOR"));
-    let reading = json(&place.run(&["top", "app", "--json", "-i", "200ms"]));
+    let reading = place.json(&["top", "app", "--json", "-i", "200ms"]);
     assert_eq!(reading["open_spans"], Value::Array(Vec::new()));
 }
 
@@ -338,7 +333,7 @@ fn what_a_ring_discards_is_a_loss() {
     let _child = start(&place, "discard");
     touch(&place, "go");
     wait_for(&place.at("done"));
-    let reading = json(&place.run(&["top", "app", "--json", "-i", "100ms"]));
+    let reading = place.json(&["top", "app", "--json", "-i", "100ms"]);
     let recorded = place.ok(&["report", "app"]).lines().count() as u64;
     assert_eq!(
         sum(&reading, "losses", "count") + recorded,
