@@ -102,19 +102,25 @@ pub struct Snapshot {
 
 /// A session's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ClockInfo {
     /// A `CLOCK_` number; see [`ClockInfo::word`].
+    #[cfg_attr(feature = "serde", serde(rename = "name", serialize_with = "words::clock"))]
     pub kind: u32,
     /// Ticks per second, refined by the samples.
     pub frequency: u64,
     /// Uncertainty of the newest sample, ns.
+    #[cfg_attr(feature = "serde", serde(rename = "uncertainty_ns"))]
     pub width: u64,
     /// Time from the first sample to the newest, ns of CLOCK_MONOTONIC.
+    #[cfg_attr(feature = "serde", serde(rename = "sampled_over_ns"))]
     pub span: u64,
     /// Ticks of the newest sample; 0 without a sample.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub last: u64,
     /// Nanoseconds from the epoch to time 0 of CLOCK_MONOTONIC, by the newest sample; none without
     /// a sample.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub monotonic_origin: Option<i64>,
 }
 
@@ -185,14 +191,17 @@ pub struct StreamInfo {
 
 /// A process that joined the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Process {
     /// Process id in the process's own namespace.
     pub pid: u32,
     /// Start time of the process, clock ticks since boot.
     pub start: u64,
     /// Inode of the process's pid namespace.
+    #[cfg_attr(feature = "serde", serde(rename = "pid_namespace"))]
     pub pidns: u64,
     /// What the guard of the process says.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub guard: Guard,
 }
 
@@ -223,36 +232,76 @@ impl Guard {
 
 /// A module mapped in a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Module {
     /// Process id.
     pub pid: u32,
-    /// Load bias.
-    pub base: u64,
-    /// First address of the mapped text.
-    pub start: u64,
-    /// First address after the mapped text.
-    pub end: u64,
-    /// Build id.
-    pub build_id: Vec<u8>,
     /// Path.
     pub path: String,
+    /// Load bias.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "words::address"))]
+    pub base: u64,
+    /// First address of the mapped text.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "words::address"))]
+    pub start: u64,
+    /// First address after the mapped text.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "words::address"))]
+    pub end: u64,
+    /// Build id.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "words::digits"))]
+    pub build_id: Vec<u8>,
 }
 
 /// A region.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RegionInfo {
     /// `KIND_` number.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "words::region"))]
     pub kind: u32,
     /// Index among the regions of this kind.
     pub index: u32,
     /// Address in the image.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub address: u64,
+    /// Name of the file, and offset in it.
+    pub place: String,
     /// Length of the region, bytes.
+    #[cfg_attr(feature = "serde", serde(rename = "bytes"))]
     pub size: u64,
     /// Number of bytes from the start of the region to the last byte that the image has.
     pub held: u64,
-    /// Name of the file, and offset in it.
-    pub place: String,
+}
+
+/// The forms that docs/JSON.md gives to numbers and bytes.
+#[cfg(feature = "serde")]
+mod words {
+    use super::ClockInfo;
+    use lastwords_abi::region as abi;
+    use serde::Serializer;
+
+    pub(super) fn clock<S: Serializer>(kind: &u32, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(ClockInfo { kind: *kind, ..ClockInfo::default() }.word())
+    }
+
+    pub(super) fn address<S: Serializer>(address: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{address:#x}"))
+    }
+
+    pub(super) fn digits<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    pub(super) fn region<S: Serializer>(kind: &u32, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match *kind {
+            abi::KIND_SESSION => "session",
+            abi::KIND_REGISTRY => "registry",
+            abi::KIND_STREAM => "stream",
+            abi::KIND_SPANS => "spans",
+            abi::KIND_COUNTERS => "counters",
+            _ => "unknown",
+        })
+    }
 }
 
 /// Name of a `RESERVATION_` number.

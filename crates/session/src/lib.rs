@@ -8,7 +8,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate has no features. To open whatever a path names, use `lastwords-open`.
+//! The feature `serde` serializes clocks, processes, modules and regions ([`info`]). To open whatever
+//! a path names, use `lastwords-open`.
 //!
 //! [`open()`] opens a path and finds every session in it. Regions are found by their magic and
 //! grouped by the session's UUID. Each region is read on its own, so damage stays local: without

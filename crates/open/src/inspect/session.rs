@@ -7,7 +7,9 @@ use crate::{Crash, EndedReport, Holds, Observed, RecoveredSession, Trace};
 use lastwords_ctf::{Version, read};
 use lastwords_folders::SnapshotState;
 use lastwords_render::evidence::Account;
-use lastwords_session::info::{Info, StreamInfo, mode_word, reservation_word};
+use lastwords_session::info::{
+    ClockInfo, Info, Module, Process, RegionInfo, StreamInfo, mode_word, reservation_word,
+};
 use lastwords_trace::metrics::Metrics;
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;
@@ -66,7 +68,7 @@ pub struct Report<'a> {
     /// The number of snapshots that were taken.
     pub snapshots_taken: u32,
     /// Its clock.
-    pub clock: Clock,
+    pub clock: ClockInfo,
     /// The number of CPUs for which the rings were made.
     pub cpus: u32,
     /// The minor version of the format in memory.
@@ -78,15 +80,15 @@ pub struct Report<'a> {
     /// Its counters and histograms.
     pub metrics: &'a Metrics,
     /// Processes that have not left the session.
-    pub processes: Vec<Process>,
+    pub processes: &'a [Process],
     /// Its channels.
     pub channels: Vec<Channel>,
     /// Its streams. A stream is the ring of one channel on one CPU.
     pub streams: Vec<Stream>,
     /// Modules that were mapped in its processes.
-    pub modules: Vec<Module>,
+    pub modules: &'a [Module],
     /// Regions of its memory.
-    pub regions: Vec<Region>,
+    pub regions: &'a [RegionInfo],
     /// Events that could be decoded.
     pub events: u64,
     /// The events by name and over time.
@@ -118,30 +120,6 @@ pub struct ProcessCore {
     pub address: Option<String>,
     /// The IDs of its threads; the thread that was killed comes first.
     pub threads: Vec<i32>,
-}
-
-/// The clock of a session.
-#[derive(Debug, Clone, Serialize)]
-pub struct Clock {
-    /// The name of the clock.
-    pub name: &'static str,
-    /// The ticks per second.
-    pub frequency: u64,
-    /// The uncertainty of the newest sample in ns.
-    pub uncertainty_ns: u64,
-    /// The time from the first sample to the newest in ns.
-    pub sampled_over_ns: u64,
-}
-
-/// A process that recorded.
-#[derive(Debug, Clone, Serialize)]
-pub struct Process {
-    /// The ID of the process.
-    pub pid: u32,
-    /// The start of the process, in clock ticks since the boot.
-    pub start: u64,
-    /// The inode of its PID namespace.
-    pub pid_namespace: u64,
 }
 
 /// A channel.
@@ -207,38 +185,6 @@ pub struct Lost {
     pub reclaimed: u64,
     /// Sub-buffers that were skipped.
     pub skipped: u64,
-}
-
-/// A mapped module.
-#[derive(Debug, Clone, Serialize)]
-pub struct Module {
-    /// The process.
-    pub pid: u32,
-    /// The path of the file.
-    pub path: String,
-    /// The load bias, in hexadecimal.
-    pub base: String,
-    /// The first address, in hexadecimal.
-    pub start: String,
-    /// The address after the last, in hexadecimal.
-    pub end: String,
-    /// The build ID, in hexadecimal; it may be empty.
-    pub build_id: String,
-}
-
-/// A region of memory.
-#[derive(Debug, Clone, Serialize)]
-pub struct Region {
-    /// `session`, `registry`, `stream`, `spans` or `counters`.
-    pub kind: &'static str,
-    /// Its index among those of its kind.
-    pub index: u32,
-    /// The place where it was found.
-    pub place: String,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// The bytes from the beginning of the region to the last byte that the image has.
-    pub held: u64,
 }
 
 /// Counts of decoded events.
@@ -314,18 +260,13 @@ pub(super) fn report<'a>(
         back_end_note: back_end_note(source),
         snapshot: info.snapshot.state,
         snapshots_taken: info.snapshot.taken,
-        clock: Clock {
-            name: info.clock.word(),
-            frequency: info.clock.frequency,
-            uncertainty_ns: info.clock.width,
-            sampled_over_ns: info.clock.span,
-        },
+        clock: info.clock,
         cpus: info.cpus,
         format_minor: info.minor,
         registry_dropped: info.registry_dropped,
         spans_dropped: info.spans_dropped,
         metrics: &info.metrics,
-        processes: processes(info),
+        processes: &info.processes,
         channels: channels(source, info, &counts),
         streams: info
             .streams
@@ -333,8 +274,8 @@ pub(super) fn report<'a>(
             .enumerate()
             .map(|(i, s)| stream(s, counts.streams.get(i)))
             .collect(),
-        modules: modules(info),
-        regions: regions(info),
+        modules: &info.modules,
+        regions: &info.regions,
         events: counts.streams.iter().map(|stream| stream.events).fold(0, u64::saturating_add),
         activity: read.activity.clone(),
         faults,
@@ -366,13 +307,6 @@ fn process_core(core: &lastwords_image::core::CoreInfo) -> ProcessCore {
         address: core.address.map(|a| format!("{a:#x}")),
         threads: core.threads.clone(),
     }
-}
-
-fn processes(info: &Info) -> Vec<Process> {
-    info.processes
-        .iter()
-        .map(|p| Process { pid: p.pid, start: p.start, pid_namespace: p.pidns })
-        .collect()
 }
 
 fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
@@ -413,38 +347,6 @@ fn stream(info: &StreamInfo, observed: Option<&Observed>) -> Stream {
         events: observed.map_or(0, |observed| observed.events),
         lost: Lost { full, too_big, no_entry, busy, lock, reclaimed, skipped },
     }
-}
-
-fn modules(info: &Info) -> Vec<Module> {
-    let hex = |n: u64| format!("{n:#x}");
-    let of = |m: &lastwords_session::info::Module| Module {
-        pid: m.pid,
-        path: m.path.clone(),
-        base: hex(m.base),
-        start: hex(m.start),
-        end: hex(m.end),
-        build_id: hexadecimal(&m.build_id),
-    };
-    info.modules.iter().map(of).collect()
-}
-
-fn regions(info: &Info) -> Vec<Region> {
-    let kind = |kind: u32| match kind {
-        1 => "session",
-        2 => "registry",
-        3 => "stream",
-        4 => "spans",
-        5 => "counters",
-        _ => "unknown",
-    };
-    let of = |r: &lastwords_session::info::RegionInfo| Region {
-        kind: kind(r.kind),
-        index: r.index,
-        place: r.place.clone(),
-        bytes: r.size,
-        held: r.held,
-    };
-    info.regions.iter().map(of).collect()
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

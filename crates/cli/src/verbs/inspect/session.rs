@@ -94,10 +94,10 @@ fn internals(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "  clock      {}, {} Hz, known to {} ns over {:.3} s",
-        data.clock.name,
+        data.clock.word(),
         data.clock.frequency,
-        data.clock.uncertainty_ns,
-        data.clock.sampled_over_ns as f64 / 1e9
+        data.clock.width,
+        data.clock.span as f64 / 1e9
     )
 }
 
