@@ -117,7 +117,11 @@ fn number(random: &mut Random, depth: usize) -> Tree {
         4 => Tree::Prefix('-', Box::new(number(random, depth - 1))),
         5 => Tree::Prefix('~', next(random)),
         6 => Tree::Prefix('!', Box::new(condition(random, depth - 1))),
-        _ => Tree::Infix(*random.pick(&["|", "^", "&", "<<", ">>"]), next(random), next(random)),
+        _ => Tree::Infix(
+            random.pick::<&str>(&["|", "^", "&", "<<", ">>"]),
+            next(random),
+            next(random),
+        ),
     }
 }
 
@@ -128,13 +132,15 @@ fn integer(random: &mut Random, depth: usize) -> Tree {
         return match random.index(4) {
             0 => Tree::Prefix(*random.pick(&['~', '-']), next(random)),
             1 => Tree::Infix(
-                *random.pick(&["==", "<", ">"]),
+                random.pick::<&str>(&["==", "<", ">"]),
                 Box::new(Tree::Name("a".to_owned())),
                 next(random),
             ),
-            _ => {
-                Tree::Infix(*random.pick(&["|", "^", "&", "<<", ">>"]), next(random), next(random))
-            }
+            _ => Tree::Infix(
+                random.pick::<&str>(&["|", "^", "&", "<<", ">>"]),
+                next(random),
+                next(random),
+            ),
         };
     }
     match random.index(3) {
