@@ -55,42 +55,35 @@ impl Hiding<'_> {
         };
         Some(Mark::new(way?, text))
     }
+
+    /// Calls `pass` with what takes the value, unless the field is hidden: then gives it a text.
+    fn pass(&mut self, field: &Field, text: fmt::Arguments<'_>, pass: impl FnOnce(&mut dyn Visit)) {
+        match self.mark(field, text) {
+            None => pass(self.to),
+            Some(mark) => self.to.record_str(field, mark.as_str()),
+        }
+    }
 }
 
 impl Visit for Hiding<'_> {
     fn record_u64(&mut self, field: &Field, value: u64) {
-        match self.mark(field, format_args!("{value}")) {
-            None => self.to.record_u64(field, value),
-            Some(mark) => self.to.record_str(field, mark.as_str()),
-        }
+        self.pass(field, format_args!("{value}"), |to| to.record_u64(field, value));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        match self.mark(field, format_args!("{value}")) {
-            None => self.to.record_i64(field, value),
-            Some(mark) => self.to.record_str(field, mark.as_str()),
-        }
+        self.pass(field, format_args!("{value}"), |to| to.record_i64(field, value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        match self.mark(field, format_args!("{value}")) {
-            None => self.to.record_f64(field, value),
-            Some(mark) => self.to.record_str(field, mark.as_str()),
-        }
+        self.pass(field, format_args!("{value}"), |to| to.record_f64(field, value));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        match self.mark(field, format_args!("{value}")) {
-            None => self.to.record_bool(field, value),
-            Some(mark) => self.to.record_str(field, mark.as_str()),
-        }
+        self.pass(field, format_args!("{value}"), |to| to.record_bool(field, value));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        match self.mark(field, format_args!("{value}")) {
-            None => self.to.record_str(field, value),
-            Some(mark) => self.to.record_str(field, mark.as_str()),
-        }
+        self.pass(field, format_args!("{value}"), |to| to.record_str(field, value));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
