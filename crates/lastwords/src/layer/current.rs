@@ -366,6 +366,8 @@ fn move_up(stack: &Stack) {
 
 #[cfg(test)]
 mod tests {
+    use lastwords_testkit::random::Random;
+
     use super::*;
 
     fn push(owner: u32, id: u64) -> bool {
@@ -466,14 +468,11 @@ mod tests {
     #[test]
     fn a_plain_list_says_the_same() {
         let mut list: Vec<(Span, bool)> = Vec::new();
-        let mut random = 1u64;
+        let mut random = Random(1);
         for step in 0..20_000 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let span = ((random >> 50) as u32 % 2, 1 + (random >> 33) % 75);
+            let span = (random.below(2) as u32, 1 + random.below(75));
             // The stack grows beyond what needs no memory and shrinks again, over and over.
-            if random >> 60 < if step / 500 % 2 == 0 { 11 } else { 5 } {
+            if random.below(16) < if step / 500 % 2 == 0 { 11 } else { 5 } {
                 let is_again = list.iter().any(|(known, _)| *known == span);
                 list.push((span, is_again));
                 assert_eq!(push(span.0, span.1), !is_again, "step {step}");

@@ -361,6 +361,8 @@ fn extract(bits: u16, mask: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use lastwords_testkit::random::Random;
+
     use super::*;
 
     const ALL: [Type; 5] = [Type::Unsigned, Type::Signed, Type::Float, Type::Bool, Type::Text];
@@ -377,19 +379,13 @@ mod tests {
     /// and its mask.
     #[test]
     fn shapes_grow_as_lists_of_options_do() {
-        let mut state = 1u64;
-        let mut random = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let mut random = Random(1);
         let (most, step, events) = if cfg!(miri) { (20, 16, 2) } else { (100, 1, 20) };
         let mut short_masks = 0;
         for count in (1..most).step_by(step) {
-            let types: Vec<Type> = (0..count).map(|_| ALL[random(5) as usize]).collect();
+            let types: Vec<Type> = (0..count).map(|_| *random.pick(&ALL)).collect();
             let mut event =
-                || types.iter().map(|ty| (random(3) > 0).then_some(*ty)).collect::<Vec<_>>();
+                || types.iter().map(|ty| (!random.one_in(3)).then_some(*ty)).collect::<Vec<_>>();
             let mut seen = vec![event()];
             let mut shape = Shape::exact(&signature(&seen[0]));
             for _ in 0..events {

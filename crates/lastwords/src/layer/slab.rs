@@ -353,6 +353,8 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Mutex;
 
+    use lastwords_testkit::random::Random;
+
     use super::*;
     use crate::layer::site::tests::any;
 
@@ -380,17 +382,14 @@ mod tests {
             }
         }
         let (spans, passed, sites) = (Spans::default(), Mutex::new(Vec::new()), [any(), any()]);
-        let work = |mut random: u64| {
+        let work = |mut random: Random| {
             let mut held: Vec<u64> = Vec::new();
             for _ in 0..if cfg!(miri) { 80 } else { 20_000 } {
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                let some = (!held.is_empty()).then(|| (random >> 20) as usize % held.len());
-                match (random >> 60, some) {
+                let some = (!held.is_empty()).then(|| random.index(held.len()));
+                match (random.below(16), some) {
                     (0..5, _) | (_, None) => {
                         let (site, parent) =
-                            (sites[random as usize >> 40 & 1], some.map_or(0, |some| held[some]));
+                            (*random.pick(&sites), some.map_or(0, |some| held[some]));
                         let id = open(site, parent).expect("memory");
                         assert!(
                             spans.lock().unwrap().insert(id, (site, parent)).is_none(),
@@ -417,7 +416,7 @@ mod tests {
             (1..4).for_each(|seed| {
                 _ = scope.spawn({
                     let work = &work;
-                    move || work(seed)
+                    move || work(Random(seed))
                 })
             })
         });

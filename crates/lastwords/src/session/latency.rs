@@ -80,26 +80,23 @@ pub(crate) fn note(
     is_start: bool,
     key: u64,
 ) -> bool {
-    let Some(starts) = view.conditions().and_then(|area| area.starts.get(place)) else {
-        return false;
-    };
+    let Some(starts) = view.conditions().starts.get(place) else { return false };
     let now = view.clock_kind().map_or(0, lastwords_ring::ClockKind::now_ordered);
     // No key is that of an entry which is free or claimed.
     let key = if key <= START_CLAIMED { key.wrapping_sub(2) } else { key };
     let begun = if part.ends { end(starts, key) } else { None };
-    if is_start
-        && !start(starts, key, now)
-        && let Some(triggers) = view.triggers()
-    {
-        triggers.replaced.fetch_add(1, Relaxed);
+    if is_start && !start(starts, key, now) {
+        view.triggers().replaced.fetch_add(1, Relaxed);
     }
     begun.is_some_and(|begun| now.saturating_sub(begun) > ticks(view, part.above))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use lastwords_testkit::random::Random;
     use std::collections::HashMap;
+
+    use super::*;
 
     fn table() -> [Start; MAX_STARTS] {
         std::array::from_fn(|_| Start { key: 0.into(), at: 0.into() })
@@ -108,12 +105,11 @@ mod tests {
     #[test]
     fn ends_find_the_starts_that_a_map_finds() {
         let starts = table();
-        let (mut map, mut seed) = (HashMap::new(), 7u64);
+        let (mut map, mut random) = (HashMap::new(), Random(7));
         for now in 1..if cfg!(miri) { 200 } else { 20_000 } {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             // So few keys that each finds an entry.
-            let key = 2 + (seed >> 33) % 12;
-            match seed >> 63 {
+            let key = 2 + random.below(12);
+            match random.below(2) {
                 0 => assert!(
                     start(&starts, key, now) && map.insert(key, now).is_none_or(|old| old < now)
                 ),

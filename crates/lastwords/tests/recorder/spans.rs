@@ -17,15 +17,7 @@ use lastwords::Session;
 use tracing::{info, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Starts a session whose table has a page or two. One test runs at a time, because the session
-/// takes every test's spans.
-fn alone(dir: &Path) -> (std::sync::MutexGuard<'static, ()>, Session, PathBuf) {
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (session, folder) = begin(dir);
-    (guard, session, folder)
-}
-
+/// Starts a session whose table has a page or two.
 fn begin(dir: &Path) -> (Session, PathBuf) {
     let main = plain("main").sub_buffers(4, 16 << 10);
     start(Session::builder("spans").dir(dir).channel(main).spans(32))
@@ -45,7 +37,7 @@ fn with_each(run: impl Fn(&Path)) {
 fn with_each_session(run: impl Fn(&Session, &Path)) {
     for recorder in recorders(false) {
         let dir = tempfile::tempdir().expect("a folder");
-        let (_alone, session, folder) = alone(dir.path());
+        let (session, folder) = begin(dir.path());
         tracing::dispatcher::with_default(&recorder, || run(&session, &folder));
     }
 }
@@ -291,7 +283,7 @@ fn another_thread_closes_the_span() {
 #[test]
 fn two_recorders_have_spans_of_the_same_id() {
     alone!(in dir);
-    let (_alone, _session, folder) = alone(dir.path());
+    let (_session, folder) = begin(dir.path());
     let layer =
         || tracing::Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()));
     let (one, other) = (layer(), layer());
@@ -335,7 +327,7 @@ fn two_recorders_have_spans_of_the_same_id() {
 #[test]
 fn spans_of_a_layer_that_was_replaced_are_not_said_to_be_open() {
     alone!(in dir);
-    let (_alone, session, folder) = alone(dir.path());
+    let (session, folder) = begin(dir.path());
     let (layer, handle) = tracing_subscriber::reload::Layer::new(Some(lastwords::layer::layer()));
     let program = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
     let other = tracing::Dispatch::new(lastwords::layer::subscriber());
@@ -374,7 +366,7 @@ fn a_later_session_has_the_spans_of_a_thread_that_was_there_before() {
     alone!();
     for recorder in recorders(false) {
         let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
-        let (_alone, session, _) = alone(first.path());
+        let (session, _) = begin(first.path());
         tracing::dispatcher::with_default(&recorder, || {
             drop(info_span!("gone"));
             let before = info_span!("before", n = 1).entered();
