@@ -120,15 +120,7 @@ impl Site {
         let field = if place.is_none() { metadata.fields().field("message") } else { None };
         let constant = field.as_ref().and_then(|field| message::name(event, field));
         let name = constant.unwrap_or(other_name);
-        let desc = EventDesc {
-            provider,
-            name,
-            level: level_of(metadata),
-            format: "",
-            file,
-            line,
-            fields: &[],
-        };
+        let desc = EventDesc { file, line, ..EventDesc::named(provider, name, level_of(metadata)) };
         let message_at =
             field.filter(|_| constant.is_some()).map_or(NO_MESSAGE, |field| field.index());
         Self { message_at, other_name, ..Self::new(metadata, Kind::Event, desc) }
@@ -224,16 +216,7 @@ pub(super) fn is_wanted_now(metadata: &'static Metadata<'static>) -> bool {
     if let Some(site) = find(metadata, Kind::Event) {
         return !site.is_log && site.if_wanted().is_some();
     }
-    let (provider, name, level) = (metadata.target(), metadata.name(), level_of(metadata));
-    takes::any_takes(&EventDesc {
-        provider,
-        name,
-        level,
-        format: "",
-        file: "",
-        line: 0,
-        fields: &[],
-    })
+    takes::any_takes(&EventDesc::named(metadata.target(), metadata.name(), level_of(metadata)))
 }
 
 #[cold]
@@ -241,16 +224,7 @@ pub(super) fn is_wanted_now(metadata: &'static Metadata<'static>) -> bool {
 fn add_event(event: &Event<'_>) -> &'static Site {
     let metadata = event.metadata();
     let site = if event.is_log() {
-        let level = level_of(metadata);
-        let desc = EventDesc {
-            provider: "log",
-            name: "record",
-            level,
-            format: "",
-            file: "",
-            line: 0,
-            fields: &[],
-        };
+        let desc = EventDesc::named("log", "record", level_of(metadata));
         Site { is_log: true, ..Site::new(metadata, Kind::Event, desc) }
     } else {
         let (file, line) = (metadata.file().unwrap_or(""), metadata.line().unwrap_or(0));
@@ -263,16 +237,13 @@ fn add_event(event: &Event<'_>) -> &'static Site {
 #[inline(never)]
 fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
     let name = format!("{} {}::{}", kind.word(), metadata.target(), metadata.name());
+    // The events of a span itself have level INFO at most, whatever the span's own level. So a
+    // channel for warnings and errors takes none of them.
+    let level = level_of(metadata).max(level::INFO);
     let desc = EventDesc {
-        provider: "span",
-        name: String::leak(name),
-        // The events of a span itself have level INFO at most, whatever the span's own level. So a
-        // channel for warnings and errors takes none of them.
-        level: level_of(metadata).max(level::INFO),
-        format: "",
         file: metadata.file().unwrap_or(""),
         line: metadata.line().unwrap_or(0),
-        fields: &[],
+        ..EventDesc::named("span", String::leak(name), level)
     };
     let head = |_| SpanHead::leak(metadata.target(), metadata.name());
     let span_head = Some(kind).filter(|kind| *kind == Kind::New).map(head).unwrap_or_default();
@@ -392,15 +363,7 @@ pub(super) mod tests {
 
     /// Returns a new site.
     pub(in crate::layer) fn any() -> &'static Site {
-        let desc = EventDesc {
-            provider: "",
-            name: "",
-            level: 1,
-            format: "",
-            file: "",
-            line: 0,
-            fields: &[],
-        };
+        let desc = EventDesc::named("", "", 1);
         Box::leak(Box::new(Site::new(&METADATA, super::Kind::New, desc)))
     }
 }

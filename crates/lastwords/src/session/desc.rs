@@ -19,6 +19,13 @@ pub struct EventDesc {
     pub fields: &'static [FieldDesc],
 }
 
+impl EventDesc {
+    /// Describes an event of which the names and the level are known alone.
+    pub(crate) const fn named(provider: &'static str, name: &'static str, level: u8) -> Self {
+        Self { provider, name, level, format: "", file: "", line: 0, fields: &[] }
+    }
+}
+
 /// A field of an event's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldDesc {

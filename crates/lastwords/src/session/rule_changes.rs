@@ -30,12 +30,8 @@ pub(crate) fn change(
         let line = |spec: &RuleSpec| match old.iter().find(|line| line.spec == *spec) {
             Some(line) => Ok(line.clone()),
             None if spec.pattern.is_empty() => {
-                let why = "it has 0 bytes".to_owned();
-                Err(Error::Unsupported {
-                    what: "pattern",
-                    why,
-                    remedy: "use 1 to 112 bytes without NUL",
-                })
+                let remedy = "use 1 to 112 bytes without NUL";
+                Err(Error::unsupported("pattern", "it has 0 bytes", remedy))
             }
             None => Line::new(spec),
         };
