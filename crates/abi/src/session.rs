@@ -234,18 +234,16 @@ pub struct Rules {
     pub turn: AtomicU32,
     /// Rules in use, of each table.
     pub len: [AtomicU32; 2],
-    /// Offset of [`Filters`] in the session region; 0 in sessions of version 1.0, which have none.
-    /// Written by the creator before the session is published.
+    /// Offset of [`Filters`] in the session region. Written by the creator before the session is
+    /// published.
     pub filters_off: AtomicU32,
-    /// Of each table: the `turn` in which its filters hold. In another turn the table was written
-    /// by version 1.0, which knows no filters, and [`Rule::filter`] means nothing. Written by the
-    /// holder of `lock` before `turn`.
+    /// Of each table: the `turn` in which its filters hold, which is that of the table. Written by
+    /// the holder of `lock` before `turn`, for readers of version 1.2.
     pub filters_turn: [AtomicU32; 2],
-    /// Offset of [`Triggers`](crate::triggers::Triggers) in the session region; 0 in sessions of
-    /// version 1.0, which have none. Written by the creator before the session is published.
+    /// Offset of [`Triggers`](crate::triggers::Triggers) in the session region. Written likewise.
     pub triggers_off: AtomicU32,
-    /// Offset of [`Conditions`](crate::triggers::Conditions) in the session region; 0 in sessions
-    /// of version 1.0, which have none. Written likewise.
+    /// Offset of [`Conditions`](crate::triggers::Conditions) in the session region. Written
+    /// likewise.
     pub conditions_off: AtomicU32,
     pad: [u32; 6],
     /// The rules in order; the last that matches decides.

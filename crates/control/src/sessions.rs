@@ -100,8 +100,8 @@ pub struct Details {
     pub channels: Vec<ChannelSummary>,
     /// Rules of the session.
     pub rules: Vec<RuleSpec>,
-    /// Counters of the session's triggers; none if the session is of version 1.0.
-    pub triggered: Option<Triggered>,
+    /// Counters of the session's triggers.
+    pub triggered: Triggered,
 }
 
 /// A process of a session.

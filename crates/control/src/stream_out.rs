@@ -436,7 +436,7 @@ impl SentSession {
         // The rings of the copy have one half, which is the first.
         put(&mut bytes, control + offset_of!(Control, flip), &[0; 4]);
         for (at, length) in
-            forgotten(view.info.control_off, view.info.processes_off, view.triggers_off())
+            forgotten(view.info.control_off, view.info.processes_off, view.triggers_off)
         {
             put(&mut bytes, at as usize, &vec![0; length]);
         }

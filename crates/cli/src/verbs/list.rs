@@ -209,8 +209,8 @@ fn details_text(summary: &Summary) -> String {
     if let Some(why) = unknown_end(d) {
         text.push_str(&format!("end unknown: {}\n", plain(&why)));
     }
-    if let Some(triggered) = d.triggered.filter(|t| t.fired > 0 || t.replaced > 0) {
-        let Triggered { fired, limited, waiting, saved, failed, replaced } = triggered;
+    let Triggered { fired, limited, waiting, saved, failed, replaced } = d.triggered;
+    if fired > 0 || replaced > 0 {
         text.push_str(&format!(
             "triggers fired: {fired}, {limited} above the limit, {waiting} waiting; snapshots saved: {saved}; could not be saved: {failed}\n"
         ));
@@ -341,6 +341,7 @@ fn data(summary: &Summary) -> Value {
             "sub_buffers": c.sub_buffers, "sub_buffer_size": c.sub_buffer_size, "streams": c.streams, "events": c.events,
         })
     };
+    let t = &d.triggered;
     let rule = |r: &RuleSpec| json!({ "enable": r.enable, "channel": r.channel, "level": r.level.map(|level| level as u8), "pattern": r.pattern, "filter": r.filter });
     json!({
         "name": summary.name,
@@ -359,7 +360,7 @@ fn data(summary: &Summary) -> Value {
         "bytes": d.bytes,
         "ended": d.ended.map(EndedReport),
         "panics": d.panics,
-        "triggers": d.triggered.map(|t| json!({ "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed, "replaced": t.replaced })),
+        "triggers": { "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed, "replaced": t.replaced },
         "retention_removed": d.removed,
         "notes": summary.notes,
         "processes": processes,

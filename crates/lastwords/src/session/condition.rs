@@ -155,11 +155,7 @@ impl Condition {
 
     /// Returns the condition as the rule that is written, with what rules do not have.
     fn line(&self) -> Result<(Line, Own), Error> {
-        let wrong = |why: &str, remedy| Error::Unsupported {
-            what: "condition",
-            why: why.to_owned(),
-            remedy,
-        };
+        let wrong = |why: &str, remedy| Error::unsupported("condition", why, remedy);
         let globs = [
             Some(&self.pattern),
             self.latency.as_ref().map(|latency| &latency.then),
@@ -229,11 +225,7 @@ impl Condition {
                     "{} is not an absolute path of at most {FOLDER_LEN} bytes",
                     folder.display()
                 );
-                return Err(Error::Unsupported {
-                    what: "condition",
-                    why,
-                    remedy: "give a short absolute path",
-                });
+                return Err(Error::unsupported("condition", why, "give a short absolute path"));
             }
             // A folder that others may change, or that is not there, is refused now and not at the
             // trigger.
@@ -247,11 +239,11 @@ impl Condition {
                     .map(|filter| filter.names().iter().map(ToString::to_string).collect());
                 if names.is_ok_and(|names: Vec<String>| names != [on.trim()]) {
                     let why = format!("{on:?} is not the name of one field or context");
-                    return Err(Error::Unsupported {
-                        what: "condition",
+                    return Err(Error::unsupported(
+                        "condition",
                         why,
-                        remedy: "name one: `id`, `$ctx.vtid`",
-                    });
+                        "name one: `id`, `$ctx.vtid`",
+                    ));
                 }
                 let words = rules::compile(on)?;
                 own.on.get_mut(..words.len()).ok_or_else(|| too_long(on))?.copy_from_slice(&words);
@@ -292,37 +284,27 @@ impl Condition {
 
 fn too_long(on: &str) -> Error {
     let why = format!("{on:?} is too long");
-    Error::Unsupported {
-        what: "condition",
-        why,
-        remedy: "match the events of a latency by a shorter name",
-    }
+    Error::unsupported("condition", why, "match the events of a latency by a shorter name")
 }
 
 fn tables(conditions: &Conditions) -> Tables<'_> {
-    Tables { rules: &conditions.rules, filters: Some(&conditions.filters) }
-}
-
-fn unsupported() -> Error {
-    Error::unsupported(
-        "condition",
-        "the session is of version 1.0, which has no triggers",
-        "start a new session",
-    )
+    Tables { rules: &conditions.rules, filters: &conditions.filters }
 }
 
 /// Writes the conditions of a new session.
 pub(crate) fn init(view: &SessionRegion, conditions: &[Condition]) -> Result<(), Error> {
-    let Some(area) = view.conditions().filter(|_| !conditions.is_empty()) else { return Ok(()) };
+    if conditions.is_empty() {
+        return Ok(());
+    }
     let lines = conditions.iter().map(Condition::line).collect::<Result<Vec<_>, _>>()?;
-    write(area, &lines)
+    write(view.conditions(), &lines)
 }
 
 /// Writes these conditions. The caller holds the lock, or nobody else sees the session yet.
 fn write(area: &Conditions, lines: &[(Line, Own)]) -> Result<(), Error> {
     check_count(lines.len())?;
     let (lines, mut owns): (Vec<Line>, Vec<Own>) = lines.iter().cloned().unzip();
-    rules::check(tables(area), &lines)?;
+    rules::check(&lines)?;
     extra::give_counters(area, &mut owns);
     extra::write(area, &owns);
     rules::write(tables(area), &lines)
@@ -343,7 +325,7 @@ fn check_count(count: usize) -> Result<(), Error> {
 
 /// Returns the conditions of a session.
 pub(crate) fn read(view: &SessionRegion) -> Vec<Condition> {
-    let Some(area) = view.conditions() else { return Vec::new() };
+    let area = view.conditions();
     let lines =
         rules::at_one_moment(tables(area), |current| lines(area, current)).unwrap_or_default();
     lines.into_iter().map(Condition::from_line).collect()
@@ -379,8 +361,10 @@ fn ends(extra: &Extra, event: Named<'_>) -> bool {
 /// stack, which may be that of a signal handler. If the conditions keep changing, none match.
 pub(crate) fn places(view: &SessionRegion, desc: &EventDesc, is_taken: bool) -> u64 {
     // A trigger's own events fire none.
-    let Some(area) = view.conditions().filter(|_| desc.provider != "lastwords") else { return 0 };
-    let event = Named::from_desc(desc);
+    if desc.provider == "lastwords" {
+        return 0;
+    }
+    let (area, event) = (view.conditions(), Named::from_desc(desc));
     let bits = |current: &Current<'_>| {
         let ends =
             |place| extra::at(area, current.turn, place).is_some_and(|extra| ends(extra, event));
@@ -402,8 +386,7 @@ pub(crate) fn at<F>(
     place: usize,
     filter: impl Fn(&[AtomicU64]) -> F,
 ) -> Option<Match<F>> {
-    let area = view.conditions()?;
-    let event = Named::from_desc(desc);
+    let (area, event) = (view.conditions(), Named::from_desc(desc));
     let at = |current: &Current<'_>| {
         let rule = current.rules.get(place)?;
         let extra = extra::at(area, current.turn, place)?;
@@ -432,7 +415,7 @@ fn action_of(rule: &Rule, extra: &Extra) -> Action {
 
 /// Counts an event that fulfils a condition. Returns true if it fires.
 pub(crate) fn hit(view: &SessionRegion, place: usize, each: u32) -> bool {
-    let Some(hits) = view.conditions().and_then(|area| area.hits.get(place)) else { return false };
+    let Some(hits) = view.conditions().hits.get(place) else { return false };
     (hits.fetch_add(1, Relaxed) + 1).is_multiple_of(u64::from(each.max(1)))
 }
 
@@ -443,7 +426,7 @@ impl Regions {
     /// stays.
     ///
     /// # Errors
-    /// The condition is not valid, the list is full or held, or the session is of version 1.0.
+    /// The condition is not valid, or the list is full or held.
     pub fn add_condition(&self, condition: &Condition) -> Result<(), Error> {
         let line = condition.line()?;
         let same = |(old, own): &(Line, Own)| {
@@ -464,7 +447,7 @@ impl Regions {
     /// removed.
     ///
     /// # Errors
-    /// The list is held, or the session is of version 1.0.
+    /// The list is held.
     pub fn remove_conditions(&self, pattern: Option<&str>) -> Result<usize, Error> {
         self.remove_conditions_if(|one| pattern.is_none_or(|pattern| one.pattern == pattern))
     }
@@ -493,7 +476,7 @@ impl Regions {
         &self,
         change: impl FnOnce(&mut Vec<(Line, Own)>),
     ) -> Result<usize, Error> {
-        let area = self.view.conditions().ok_or_else(unsupported)?;
+        let area = self.view.conditions();
         let rules = &area.rules;
         let changed: Result<Result<usize, Error>, u32> =
             locked(&rules.lock, &self.view.control().namespaces, || {

@@ -81,7 +81,8 @@ fn load_all<const N: usize>(words: &[AtomicU64; N]) -> [u64; N] {
     std::array::from_fn(|at| words[at].load(Relaxed))
 }
 
-fn store_all<const N: usize>(to: &[AtomicU64; N], words: &[u64; N]) {
+/// Stores words from the begin of these places on.
+pub(crate) fn store_all(to: &[AtomicU64], words: &[u64]) {
     to.iter().zip(words).for_each(|(to, word)| to.store(*word, Relaxed));
 }
 
@@ -187,7 +188,7 @@ impl Fired {
 
     /// Takes one of the places of the condition's limit, if there is one. Async-signal-safe.
     pub(crate) fn is_within_limit(&self, view: &SessionRegion, now: u64) -> bool {
-        let used_to = view.conditions().and_then(|area| area.dues.get(self.place));
+        let used_to = view.conditions().dues.get(self.place);
         self.limit.1 == 0 || used_to.is_none_or(|used_to| is_within_limit(self.limit, used_to, now))
     }
 
@@ -201,7 +202,7 @@ impl Fired {
 /// Returns the folder of a target; none if the conditions changed twice since, so that it is not
 /// known any more.
 pub(crate) fn folder(view: &SessionRegion, target: u64) -> Option<PathBuf> {
-    let area = view.conditions()?;
+    let area = view.conditions();
     let (turn, place) = ((target >> 32) as u32, (target as u32).checked_sub(1)?);
     let folder = locked(&area.rules.lock, &view.control().namespaces, || {
         // The holder of the lock is the only writer. The table of the turn before the current one

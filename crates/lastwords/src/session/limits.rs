@@ -26,14 +26,13 @@ impl Default for Limits {
 
 /// Writes the limits of a new session.
 pub(crate) fn init(view: &SessionRegion, limits: Limits) {
-    if let Some(triggers) = view.triggers() {
-        triggers.most.store(limits.most.max(1), Relaxed);
-        triggers.period.store(limits.period.as_nanos().try_into().unwrap_or(u64::MAX), Relaxed);
-        triggers.saves.store(u32::from(limits.saves), Relaxed);
-        let (before, after) = limits.window.words();
-        triggers.before.store(before, Relaxed);
-        triggers.after.store(after, Relaxed);
-    }
+    let triggers = view.triggers();
+    triggers.most.store(limits.most.max(1), Relaxed);
+    triggers.period.store(limits.period.as_nanos().try_into().unwrap_or(u64::MAX), Relaxed);
+    triggers.saves.store(u32::from(limits.saves), Relaxed);
+    let (before, after) = limits.window.words();
+    triggers.before.store(before, Relaxed);
+    triggers.after.store(after, Relaxed);
 }
 
 /// Returns the number of snapshots and the nanoseconds of the session's limit.

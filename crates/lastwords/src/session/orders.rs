@@ -26,15 +26,15 @@ impl Fired {
         if self.action == Action::Stop && view.control().recording.load(Acquire) == 0 {
             return false;
         }
-        let area = view.conditions();
-        self.counter.zip(area).is_none_or(|(counter, area)| counter.take(area))
+        self.counter.is_none_or(|counter| counter.take(view.conditions()))
     }
 }
 
 /// Asks the session's thread for the action of a condition, unless it has been done or the
 /// condition does not fire any more. Async-signal-safe.
 pub(crate) fn ask(view: &SessionRegion, fired: &Fired) {
-    let Some((counter, area)) = fired.counter.zip(view.conditions()) else { return };
+    let Some(counter) = fired.counter else { return };
+    let area = view.conditions();
     let Control { rules, recording, .. } = view.control();
     let order = &area.orders[counter.place];
     let is_done = match fired.action {
@@ -56,7 +56,7 @@ fn done_in(turn: u32) -> u64 {
 /// the outcome. The session's thread calls it.
 pub(crate) fn carry_out(session: &'static SessionShared, report: &mut dyn FnMut(&str, Outcome)) {
     let view = session.view();
-    let Some(area) = view.conditions() else { return };
+    let area = view.conditions();
     for (place, order) in area.orders.iter().enumerate() {
         let asked = order.load(Acquire);
         if asked & FIRES_UNLIMITED != ORDER_ASKED {

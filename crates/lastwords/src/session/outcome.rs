@@ -15,7 +15,7 @@ pub(crate) enum Outcome {
     Later,
     /// Nothing: too many snapshots were taken in a short time.
     Limited,
-    /// Nothing: snapshots are not enabled, or the session is of version 1.0.
+    /// Nothing: snapshots are not enabled.
     NoSnapshots,
     /// Recording stops.
     Stop,

@@ -22,6 +22,7 @@ use lastwords_ring::os;
 use crate::session::Error;
 use crate::session::config::{Level, setters};
 use crate::session::desc::EventDesc;
+use crate::session::extra::{self, store_all};
 use crate::session::text::{text, until_nul};
 
 /// Largest size of a pattern, in bytes.
@@ -102,8 +103,7 @@ impl RuleSpec {
 #[derive(Debug, Clone, Copy)]
 pub struct Tables<'a> {
     pub(crate) rules: &'a Rules,
-    /// None in sessions of version 1.0.
-    pub(crate) filters: Option<&'a Filters>,
+    pub(crate) filters: &'a Filters,
 }
 
 /// The facts about an event by which rules match.
@@ -125,7 +125,7 @@ impl Named<'_> {
 pub(crate) struct Current<'a> {
     pub(crate) turn: u32,
     pub(crate) rules: &'a [Rule],
-    /// The words of the filters; none if the rules of this table have no filters.
+    /// The words of the filters.
     filters: &'a [AtomicU64],
 }
 
@@ -256,10 +256,7 @@ impl<'a> Tables<'a> {
     pub(crate) fn current(&self, turn: u32) -> Current<'a> {
         let which = (turn & 1) as usize;
         let used = (self.rules.len[which].load(Relaxed) as usize).min(MAX_RULES);
-        // A writer of version 1.0 leaves the words of earlier filters in its table.
-        let has_filters = self.rules.filters_turn[which].load(Relaxed) == turn;
-        let filters =
-            self.filters.filter(|_| has_filters).map_or(&[][..], |filters| &filters.tables[which]);
+        let filters = &self.filters.tables[which];
         Current { turn, rules: &self.rules.tables[which][..used], filters }
     }
 }
@@ -278,19 +275,15 @@ impl Line {
         let spec = spec.clone();
         if spec.pattern.len() > PATTERN_LEN || spec.pattern.contains('\0') {
             let why = format!("{:?} has {} bytes", spec.pattern, spec.pattern.len());
-            return Err(Error::Unsupported {
-                what: "pattern",
-                why,
-                remedy: "use 1 to 112 bytes without NUL",
-            });
+            return Err(Error::unsupported("pattern", why, "use 1 to 112 bytes without NUL"));
         }
         if spec.filter.is_some() && !spec.enable {
-            let why = "a rule that disables events takes none".to_owned();
-            return Err(Error::Unsupported {
-                what: "filter",
+            let why = "a rule that disables events takes none";
+            return Err(Error::unsupported(
+                "filter",
                 why,
-                remedy: "enable the events with the opposite filter",
-            });
+                "enable the events with the opposite filter",
+            ));
         }
         Self::from_spec(spec)
     }
@@ -311,18 +304,14 @@ pub(crate) fn compile(text: &str) -> Result<Vec<u64>, Error> {
             error.found(),
             error.expected()
         );
-        Error::Unsupported { what: "filter", why, remedy: "docs/FILTER.md has the expressions" }
+        Error::unsupported("filter", why, "docs/FILTER.md has the expressions")
     })?;
     let Some(code) = filter.encode() else {
         let why = format!(
             "an expression of {} bytes, or its nesting, is too much for a session",
             text.len()
         );
-        return Err(Error::Unsupported {
-            what: "filter",
-            why,
-            remedy: "use a shorter one with fewer parentheses",
-        });
+        return Err(Error::unsupported("filter", why, "use a shorter one with fewer parentheses"));
     };
     let mut bytes = [text.as_bytes(), &code].concat();
     bytes.resize(bytes.len().next_multiple_of(8), 0);
@@ -376,10 +365,7 @@ fn spec_of(rule: &Rule, filter: Option<String>) -> RuleSpec {
 /// Writes a rule. `filter` is the value of [`Rule::filter`].
 fn store(rule: &Rule, spec: &RuleSpec, filter: u32) {
     rule.filter.store(filter, Relaxed);
-    let mut bytes = spec.pattern.bytes();
-    for word in &rule.pattern {
-        word.store(u64::from_ne_bytes(std::array::from_fn(|_| bytes.next().unwrap_or(0))), Relaxed);
-    }
+    store_all(&rule.pattern, &extra::words_of::<{ PATTERN_LEN / 8 }>(spec.pattern.as_bytes()));
     rule.enable.store(u32::from(spec.enable), Relaxed);
     rule.channel.store(spec.channel.map_or(0, |channel| channel + 1), Relaxed);
     rule.level.store(spec.level.map_or(0, limit), Relaxed);
@@ -398,15 +384,10 @@ fn places(lines: &[Line]) -> (Vec<usize>, usize) {
 }
 
 /// Refuses rules that do not fit into the tables.
-pub(crate) fn check(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
+pub(crate) fn check(lines: &[Line]) -> Result<(), Error> {
     if lines.len() > MAX_RULES {
         let remedy = "enable or disable '*' first, which drops the others";
         return Err(Error::Full { what: "rule", limit: MAX_RULES, remedy });
-    }
-    if tables.filters.is_none() && lines.iter().any(|line| !line.filter.is_empty()) {
-        let why = "the session is of version 1.0, which has no room for filters".to_owned();
-        let remedy = "filter what is read, with `lastwords report --filter`";
-        return Err(Error::Unsupported { what: "filter", why, remedy });
     }
     if places(lines).1 * 8 > FILTERS_LEN {
         let remedy = "enable or disable '*' first, which drops the others, or use shorter filters";
@@ -422,7 +403,7 @@ pub(crate) fn check(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
 /// Writes these rules. The caller holds the lock, or nobody else sees the session yet. If the
 /// caller dies in this function, the old rules stay valid.
 pub(crate) fn write(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
-    check(tables, lines)?;
+    check(lines)?;
     let rules = tables.rules;
     let turn = rules.turn.load(Acquire);
     let next = turn.wrapping_add(1);
@@ -430,13 +411,11 @@ pub(crate) fn write(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
     // turn ago, notice the change.
     fence(Release);
     let which = (next & 1) as usize;
-    let room: &[AtomicU64] = tables.filters.map_or(&[], |filters| &filters.tables[which]);
+    let room = &tables.filters.tables[which];
     for ((rule, line), at) in rules.tables[which].iter().zip(lines).zip(places(lines).0) {
         let filter = if line.filter.is_empty() { 0 } else { at * 8 + 1 };
         store(rule, &line.spec, filter as u32);
-        for (place, word) in room[at..].iter().zip(&line.filter) {
-            place.store(*word, Relaxed);
-        }
+        store_all(&room[at..], &line.filter);
     }
     rules.len[which].store(lines.len() as u32, Relaxed);
     rules.filters_turn[which].store(next, Relaxed);
@@ -472,7 +451,7 @@ mod tests {
     #[test]
     fn a_spec_matches_what_its_rule_decides() {
         let memory = empty();
-        let tables = Tables { rules: &memory.0, filters: Some(&memory.1) };
+        let tables = Tables { rules: &memory.0, filters: &memory.1 };
         for pattern in ["*", "shop:*", "*:sale", "s?op:[a-s]ale", "shop:sale", "", "shop"] {
             for level in [None, Some(Level::Error), Some(Level::Info), Some(Level::Trace)] {
                 let spec = RuleSpec { level, ..RuleSpec::disable(pattern) };
@@ -498,7 +477,7 @@ mod tests {
     #[test]
     fn readers_see_the_rules_of_one_moment() {
         let memory = empty();
-        let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
+        let rules = Tables { rules: &memory.0, filters: &memory.1 };
         let (first, second) = (many('a'), many('b'));
         write(rules, &first).expect("room");
         let rounds = if cfg!(miri) { 3 } else { 2000 };
@@ -526,7 +505,7 @@ mod tests {
     #[test]
     fn a_writer_that_died_leaves_the_rules_as_they_were() {
         let memory = empty();
-        let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
+        let rules = Tables { rules: &memory.0, filters: &memory.1 };
         let (first, second) = (many('a'), many('b'));
         write(rules, &first).expect("room");
         // This does a part of what a writer does before it publishes.
@@ -541,21 +520,9 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_version_1_0_have_no_filters() {
-        let memory = empty();
-        let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
-        write(rules, &many('a')).expect("room");
-        write(rules, &many('b')).expect("room");
-        // A writer of version 1.0 writes the table of turn 1 again, and nothing of the filters.
-        memory.0.turn.store(3, Release);
-        let read = read(rules);
-        assert!(!read.is_empty() && read.iter().all(|rule| rule.filter.is_none()), "{read:?}");
-    }
-
-    #[test]
     fn filters_that_do_not_fit_are_refused() {
         let memory = empty();
-        let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
+        let rules = Tables { rules: &memory.0, filters: &memory.1 };
         let long = |text: &str| {
             let filter = format!("a == {:?}", text.repeat(3000));
             Line::new(&RuleSpec::enable("*").with_filter(filter)).expect("a rule")
@@ -564,13 +531,9 @@ mod tests {
         let error = write(rules, &[x.clone(), y.clone(), z]).expect_err("3 times 6 kB");
         assert!(error.to_string().contains("16384"), "{error}");
         // Equal filters are there once.
-        let fitting: Vec<Line> = [x.clone(), y]
-            .into_iter()
-            .cycle()
-            .take(if cfg!(miri) { 4 } else { MAX_RULES })
-            .collect();
+        let fitting: Vec<Line> =
+            [x, y].into_iter().cycle().take(if cfg!(miri) { 4 } else { MAX_RULES }).collect();
         assert!(write(rules, &fitting).is_ok());
-        assert!(write(Tables { filters: None, ..rules }, &[x]).is_err());
         assert_eq!(lines(rules), fitting, "the rules before stay");
         assert!(Line::new(&RuleSpec::disable("*").with_filter("a == 1")).is_err());
         let error = Line::new(&RuleSpec::enable("*").with_filter("a == ")).expect_err("no operand");

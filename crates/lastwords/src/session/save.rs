@@ -84,7 +84,7 @@ pub(crate) fn save(regions: &Regions, folder: &Folder) -> Result<(Vec<Saved>, Ve
 /// Returns the folders in which the snapshot is to be saved; none stands for that of the session's
 /// folder.
 fn places(regions: &Regions) -> Vec<Option<PathBuf>> {
-    let targets = regions.view.triggers().into_iter().flat_map(|triggers| &triggers.targets);
+    let targets = regions.view.triggers().targets.iter();
     let targets = targets.map(|target| target.load(Acquire)).filter(|target| *target != 0);
     let mut places: Vec<_> = targets.map(|target| extra::folder(&regions.view, target)).collect();
     places.sort();
@@ -199,9 +199,9 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
         let entry = u64::from(info.channels_off) + u64::from(id) * size_of::<Channel>() as u64;
         file.write_all_at(&[0; size_of::<Channel>()], entry)?;
     }
-    let triggers_off = regions.view.triggers_off();
+    let triggers_off = regions.view.triggers_off;
     forget_processes(file, info.control_off, info.processes_off, triggers_off)?;
-    let Some(window) = regions.view.triggers().and_then(window::of_snapshot) else { return Ok(()) };
+    let Some(window) = window::of_snapshot(regions.view.triggers()) else { return Ok(()) };
     let fields = [
         offset_of!(Triggers, window_begin),
         offset_of!(Triggers, window_end),

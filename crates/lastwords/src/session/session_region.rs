@@ -31,11 +31,11 @@ pub struct SessionRegion {
     pub info: SessionInfo,
     /// UUID of the session.
     pub uuid: [u8; 16],
-    /// Offset of the filters; 0 if there are none.
+    /// Offset of the filters.
     filters_off: u32,
-    /// Offset of the triggers; 0 if there are none.
-    triggers_off: u32,
-    /// Offset of the conditions; 0 if there are none.
+    /// Offset of the triggers.
+    pub triggers_off: u32,
+    /// Offset of the conditions.
     conditions_off: u32,
     /// Offset of the guards of processes; 0 if there are none.
     guards_off: u32,
@@ -51,58 +51,51 @@ impl SessionRegion {
         };
         let (header, info) =
             read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
-        check_offsets(&info, mapping.len(), path)?;
-        let uuid = header.session;
+        check_offsets(&info, &mapping)?;
         let mut view = Self {
             mapping,
             info,
-            uuid,
+            uuid: header.session,
             filters_off: 0,
             triggers_off: 0,
             conditions_off: 0,
             guards_off: 0,
         };
-        view.guards_off = view.area::<Guards>(&view.control().guards_off);
-        let rules = &view.control().rules;
-        (view.filters_off, view.triggers_off) =
-            (view.area::<Filters>(&rules.filters_off), view.area::<Triggers>(&rules.triggers_off));
-        view.conditions_off = view.area::<Conditions>(&rules.conditions_off);
+        let control = view.control();
+        let rules = &control.rules;
+        view.filters_off = view.area::<Filters>("filters", &rules.filters_off)?;
+        view.triggers_off = view.area::<Triggers>("triggers", &rules.triggers_off)?;
+        view.conditions_off = view.area::<Conditions>("conditions", &rules.conditions_off)?;
+        // The version before 1.3 has none. A wrong offset, which no checksum covers, costs them.
+        view.guards_off = view.area::<Guards>("guards", &control.guards_off).unwrap_or(0);
         Ok(view)
     }
 
-    /// Returns the offset of an area that version 1.0 does not have; 0 if it has none. The offset
-    /// is not covered by the checksum. A wrong one costs the area.
-    fn area<T>(&self, offset: &AtomicU32) -> u32 {
+    /// Checks the offset of an area, which is one of the control words.
+    fn area<T>(&self, name: &str, offset: &AtomicU32) -> Result<u32, Error> {
+        let at = core::ptr::from_ref(offset).addr() - self.mapping.as_ptr().addr();
         let offset = offset.load(Acquire);
-        let fits = u64::from(offset) + size_of::<T>() as u64 <= self.mapping.len();
-        if fits && offset.is_multiple_of(64) { offset } else { 0 }
+        check(name, (offset, size_of::<T>() as u64), at as u64, &self.mapping)?;
+        Ok(offset)
     }
 
-    /// Returns the offset of the triggers; 0 if there are none.
-    pub fn triggers_off(&self) -> u32 {
-        self.triggers_off
-    }
-
-    /// Returns the conditions of triggers; none in sessions of version 1.0.
-    pub(crate) fn conditions(&self) -> Option<&'static Conditions> {
-        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is
+    /// Returns the conditions of triggers.
+    pub(crate) fn conditions(&self) -> &'static Conditions {
+        // SAFETY: `area` checked that it is inside the mapping and aligned; everything in it is
         // atomic.
-        (self.conditions_off != 0).then(|| unsafe { &*self.at::<Conditions>(self.conditions_off) })
+        unsafe { &*self.at(self.conditions_off) }
     }
 
-    /// Returns the area of the triggers; none in sessions of version 1.0.
-    pub(crate) fn triggers(&self) -> Option<&'static Triggers> {
-        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is
-        // atomic.
-        (self.triggers_off != 0).then(|| unsafe { &*self.at::<Triggers>(self.triggers_off) })
+    /// Returns the area of the triggers.
+    pub(crate) fn triggers(&self) -> &'static Triggers {
+        // SAFETY: the reasons of `conditions` apply.
+        unsafe { &*self.at(self.triggers_off) }
     }
 
     /// Returns the rules and their filters.
     pub fn rules(&self) -> Tables<'static> {
-        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is
-        // atomic.
-        let filters =
-            (self.filters_off != 0).then(|| unsafe { &*self.at::<Filters>(self.filters_off) });
+        // SAFETY: the reasons of `conditions` apply.
+        let filters = unsafe { &*self.at(self.filters_off) };
         Tables { rules: &self.control().rules, filters }
     }
 
@@ -219,10 +212,9 @@ impl SessionRegion {
             unsafe {
                 flush::flush(core::ptr::from_ref(self.control()).cast(), size_of::<Control>())
             };
-            if let Some(filters) = self.rules().filters {
-                // SAFETY: this is the area of the filters, which is mapped.
-                unsafe { flush::flush(core::ptr::from_ref(filters).cast(), size_of::<Filters>()) };
-            }
+            let filters = core::ptr::from_ref(self.rules().filters).cast();
+            // SAFETY: this is the area of the filters, which is mapped.
+            unsafe { flush::flush(filters, size_of::<Filters>()) };
             flush::fence();
         }
     }
@@ -265,7 +257,7 @@ pub(crate) fn check_header(mapping: &Mapping, kind: u32) -> Result<(), Error> {
         .map_err(|error| Error::region(path_of(mapping), error.offset as u64, error.what))
 }
 
-fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> {
+fn check_offsets(info: &SessionInfo, mapping: &Mapping) -> Result<(), Error> {
     let threads = u64::from(info.threads) * size_of::<Thread>() as u64;
     let parts = [
         ("control", info.control_off, size_of::<Control>() as u64),
@@ -274,14 +266,20 @@ fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> 
         ("processes", info.processes_off, (MAX_PROCESSES * size_of::<Process>()) as u64),
         ("threads", info.threads_off, threads),
     ];
-    for (name, offset, size) in parts {
-        if u64::from(offset) + size > len || offset % 64 != 0 {
-            let what =
-                format!("the {name} at {offset}, {size} bytes, do not lie in the region's {len}");
-            return Err(Error::region(path, u64::from(region::HEADER_SIZE), what));
-        }
+    let mut parts = parts.into_iter();
+    parts.try_for_each(|(name, offset, size)| {
+        check(name, (offset, size), u64::from(region::HEADER_SIZE), mapping)
+    })
+}
+
+/// Checks the offset and the size of a part of the region. `at` is where the region has the offset.
+fn check(name: &str, (offset, size): (u32, u64), at: u64, mapping: &Mapping) -> Result<(), Error> {
+    let len = mapping.len();
+    if offset != 0 && u64::from(offset) + size <= len && offset.is_multiple_of(64) {
+        return Ok(());
     }
-    Ok(())
+    let what = format!("the {name} at {offset}, {size} bytes, do not lie in the region's {len}");
+    Err(Error::region(path_of(mapping), at, what))
 }
 
 /// Wakes the threads of all processes that wait on a word.

@@ -15,7 +15,7 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 
-use super::extra::Fired;
+use super::extra::{Fired, store_all, words_of};
 use super::limits::{is_within_limit, limit};
 use super::outcome::{Done, Outcome};
 use super::save::{self, Saved};
@@ -53,9 +53,7 @@ pub(crate) enum Place {
 
 /// Counts a trigger that takes no snapshot.
 pub(crate) fn plain(session: &'static SessionShared, outcome: Outcome) -> Decision {
-    if let Some(triggers) = session.view().triggers() {
-        triggers.fired.fetch_add(1, Relaxed);
-    }
+    session.view().triggers().fired.fetch_add(1, Relaxed);
     Decision { session, outcome, limited: 0, moment: Moment::default() }
 }
 
@@ -64,7 +62,7 @@ pub(crate) fn decide(session: &'static SessionShared, place: Place) -> Decision 
     let (view, control) = (session.view(), session.view().control());
     let decision =
         |outcome, limited| Decision { session, outcome, limited, moment: Moment::default() };
-    let Some(triggers) = view.triggers() else { return decision(Outcome::NoSnapshots, 0) };
+    let triggers = view.triggers();
     triggers.fired.fetch_add(1, Relaxed);
     if control.snapshot.load(Acquire) == SNAPSHOT_OFF {
         return decision(Outcome::NoSnapshots, 0);
@@ -120,7 +118,7 @@ fn is_wanted_now(
 /// Does what was decided, after the trigger's event was recorded.
 pub(crate) fn act(decision: Decision) {
     let Decision { session, outcome, moment, .. } = decision;
-    let Some(triggers) = session.view().triggers() else { return };
+    let triggers = session.view().triggers();
     match outcome {
         Outcome::Limited | Outcome::NoSnapshots | Outcome::NoRules => return,
         // The session's thread has done it.
@@ -196,7 +194,7 @@ fn is_due(view: &SessionRegion, triggers: &Triggers, at_end: bool) -> bool {
 /// `report` gets what was done. `at_end`: the session ends, and with it all windows.
 pub(crate) fn work(session: &'static SessionShared, at_end: bool, report: &mut dyn FnMut(Done)) {
     let view = session.view();
-    let Some(triggers) = view.triggers() else { return };
+    let triggers = view.triggers();
     // A trigger that waits, then the snapshot of those that came meanwhile, and no more in one
     // round.
     for _ in 0..3 {
@@ -316,7 +314,7 @@ impl Request {
 
 /// Returns a request of another process that nobody has answered, once.
 pub(crate) fn request(session: &'static SessionShared) -> Option<Request> {
-    let triggers = session.view().triggers()?;
+    let triggers = session.view().triggers();
     let (asked, answered) = (triggers.asked.load(Acquire), triggers.answered.load(Acquire));
     if asked == answered {
         return None;
@@ -334,21 +332,15 @@ impl Regions {
     /// cut at [`NAME_LEN`] bytes.
     ///
     /// # Errors
-    /// The session is of version 1.0; no process of the session answers within two seconds; the
-    /// limit of the session leaves the trigger without a snapshot ([`Error::Limited`]), so that its
-    /// event is all that there is.
+    /// No process of the session answers within two seconds; the limit of the session leaves the
+    /// trigger without a snapshot ([`Error::Limited`]), so that its event is all that there is.
     pub fn fire(&self, name: &str) -> Result<(), Error> {
-        let unsupported =
-            || Error::unsupported("trigger", "the session is of version 1.0", "take a snapshot");
-        let triggers = self.view.triggers().ok_or_else(unsupported)?;
+        let triggers = self.view.triggers();
         let asked = locked(&triggers.lock, &self.view.control().namespaces, || {
-            let mut bytes = cut(name, NAME_LEN).bytes();
-            for word in &triggers.name {
-                word.store(
-                    u64::from_ne_bytes(std::array::from_fn(|_| bytes.next().unwrap_or(0))),
-                    Relaxed,
-                );
-            }
+            store_all(
+                &triggers.name,
+                &words_of::<{ NAME_LEN / 8 }>(cut(name, NAME_LEN).as_bytes()),
+            );
             triggers.asked.fetch_add(1, AcqRel).wrapping_add(1)
         });
         let asked = asked.map_err(|owner| Error::Busy { what: "the session's triggers", owner })?;
@@ -393,9 +385,9 @@ impl Regions {
         Ok(())
     }
 
-    /// Returns what triggers of the session did; none if the session is of version 1.0.
+    /// Returns what triggers of the session did.
     #[must_use]
-    pub fn triggered(&self) -> Option<Triggered> {
+    pub fn triggered(&self) -> Triggered {
         self.view.triggered()
     }
 }
@@ -419,17 +411,17 @@ pub struct Triggered {
 }
 
 impl SessionRegion {
-    /// Returns what triggers of the session did; none if the session is of version 1.0.
-    pub fn triggered(&self) -> Option<Triggered> {
-        let triggers = self.triggers()?;
-        Some(Triggered {
+    /// Returns what triggers of the session did.
+    pub fn triggered(&self) -> Triggered {
+        let triggers = self.triggers();
+        Triggered {
             fired: triggers.fired.load(Relaxed),
             limited: triggers.limited.load(Relaxed),
             waiting: triggers.waiting.load(Relaxed).saturating_add(window::count(triggers)),
             saved: triggers.saved.load(Relaxed),
             failed: triggers.failed.load(Relaxed),
             replaced: triggers.replaced.load(Relaxed),
-        })
+        }
     }
 }
 
@@ -437,18 +429,15 @@ impl SessionRegion {
 /// calls it.
 pub(crate) fn round() {
     for session in super::shared::all() {
-        if let (Some(request), Some(triggers)) = (request(session), session.view().triggers()) {
+        let triggers = session.view().triggers();
+        if let Some(request) = request(session) {
             let is_limited = (calls::calls().fire)(session, request.name());
             triggers.outcome.store(Request::outcome(request.number, is_limited), Release);
         }
         orders::carry_out(session, &mut |pattern, outcome| {
             (calls::calls().ordered)(session, pattern, outcome)
         });
-        if session
-            .view()
-            .triggers()
-            .is_some_and(|triggers| is_wanted(session.view(), triggers, false))
-        {
+        if is_wanted(session.view(), triggers, false) {
             let Some(_one) = saving() else { return };
             work(session, false, &mut |done| (calls::calls().saved)(session, done));
         }
@@ -459,7 +448,7 @@ pub(crate) fn round() {
 /// that.
 pub(crate) fn until_next() -> Option<u64> {
     let of = |session: &'static SessionShared| {
-        window::remaining(session.view(), session.view().triggers()?)
+        window::remaining(session.view(), session.view().triggers())
     };
     super::shared::all().filter_map(of).min()
 }

@@ -195,7 +195,7 @@ impl<'a> Taking<'a> {
 /// Writes the window of a snapshot. The caller holds the snapshot lock, and publishes the snapshot
 /// after this.
 pub(crate) fn note(view: &SessionRegion, cut: &Cut) {
-    let Some(triggers) = view.triggers() else { return };
+    let triggers = view.triggers();
     triggers.window_begin.store(cut.begin, Relaxed);
     triggers.window_end.store(cut.end, Relaxed);
     // The clock of the snapshot before, which is replaced after this.

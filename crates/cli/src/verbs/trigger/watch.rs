@@ -58,7 +58,7 @@ trait Watched {
 pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
     match recording::find(args.which.word())? {
         Some(recording) => watch(args, recording),
-        None => watch(args, Session::new(args.which.open()?)?),
+        None => watch(args, Session::new(args.which.open()?)),
     }
 }
 
@@ -99,14 +99,8 @@ struct Session {
 }
 
 impl Session {
-    fn new(handle: Handle) -> anyhow::Result<Self> {
-        match handle.triggered() {
-            Some(counts) => Ok(Self { handle, counts }),
-            None => bail!(
-                "{}: the session is of version 1.0, which has no triggers",
-                plain(&handle.name())
-            ),
-        }
+    fn new(handle: Handle) -> Self {
+        Self { counts: handle.triggered(), handle }
     }
 }
 
@@ -120,7 +114,7 @@ impl Watched for Session {
     }
 
     fn saved(&mut self, is_over: bool) -> Option<Vec<PathBuf>> {
-        let now = self.handle.triggered().unwrap_or_default();
+        let now = self.handle.triggered();
         let before = std::mem::replace(&mut self.counts, now);
         if self.counts.limited > before.limited {
             say::warning(format_args!(
