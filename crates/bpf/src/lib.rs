@@ -46,7 +46,7 @@ pub use value::Value;
 
 use content::Sink;
 use lastwords_kernel::{Error, Kernel};
-use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::evidence::{Evidence, Gap};
 use std::io;
 use words::Words;
 
@@ -107,11 +107,7 @@ fn listed<T>(found: Result<Vec<T>, Error>, what: &str, gaps: &mut Vec<Gap>) -> V
     })
 }
 
-/// Returns the gap of something that cannot be read.
+/// Returns the gap of something that cannot be read. It costs no event.
 fn lost(what: &str, error: &Error) -> Gap {
-    let cause = match error {
-        Error::Hole { .. } => Cause::Missing,
-        _ => Cause::Damaged,
-    };
-    Gap::new(None, cause, format!("{what}: {error}")).with_events(Some(0))
+    lastwords_kernel::lost(what, error).with_events(Some(0))
 }

@@ -1,6 +1,7 @@
 //! Errors about the kernel in an image.
 
 use lastwords_image::Hole;
+use lastwords_trace::evidence::{Cause, Gap};
 
 /// The reason why a fact about the kernel is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,4 +74,14 @@ impl Error {
 /// The end of the message about a member, if only a part of the path to it is missing.
 fn lacking(member: &str, part: &str) -> String {
     if member == part { String::new() } else { format!(": no {part}") }
+}
+
+/// Returns the gap of something that cannot be read.
+#[must_use]
+pub fn lost(what: &str, error: &Error) -> Gap {
+    let cause = match error {
+        Error::Hole { .. } => Cause::Missing,
+        _ => Cause::Damaged,
+    };
+    Gap::new(None, cause, format!("{what}: {error}"))
 }

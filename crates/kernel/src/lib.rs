@@ -45,7 +45,7 @@ pub mod virtual_memory;
 pub mod vmcoreinfo;
 pub mod vmlinux;
 
-pub use error::Error;
+pub use error::{Error, lost};
 pub use kernel::{Kernel, Mask, Uname};
 pub use list::List;
 pub use object::Object;

@@ -42,8 +42,8 @@ pub use report::{BufferReport, Report};
 pub use ring::Record;
 
 use lastwords_ftrace::Tracing;
-use lastwords_kernel::{Error, Kernel};
-use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_kernel::{Kernel, lost};
+use lastwords_trace::evidence::{Evidence, Gap};
 use std::io;
 use std::sync::Arc;
 
@@ -89,13 +89,4 @@ impl Perf {
     ) -> io::Result<()> {
         ring::read(&self.kernel, buffer, &mut self.evidence.gaps, take)
     }
-}
-
-/// Returns the gap of something that cannot be read.
-fn lost(what: &str, error: &Error) -> Gap {
-    let cause = match error {
-        Error::Hole { .. } => Cause::Missing,
-        _ => Cause::Damaged,
-    };
-    Gap::new(None, cause, format!("{what}: {error}"))
 }

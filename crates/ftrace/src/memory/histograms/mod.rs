@@ -20,7 +20,7 @@ use crate::{HeaderPage, Tracing, UNKNOWN};
 use field::Bits;
 use lastwords_bytes::Error as BytesError;
 use lastwords_kernel::{Error, Kernel, Object};
-use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::evidence::{Evidence, Gap};
 use map::Map;
 use rows::Context;
 use std::collections::HashSet;
@@ -266,11 +266,7 @@ fn text(object: &Object<'_>, path: &str) -> Result<String, Error> {
     }
 }
 
-/// Returns the gap of something that cannot be read.
+/// Returns the gap of something that cannot be read. It costs no event.
 fn lost(what: &str, error: &Error) -> Gap {
-    let cause = match error {
-        Error::Hole { .. } => Cause::Missing,
-        _ => Cause::Damaged,
-    };
-    Gap::new(None, cause, format!("{what}: {error}")).with_events(Some(0))
+    lastwords_kernel::lost(what, error).with_events(Some(0))
 }
