@@ -63,40 +63,32 @@ pub(crate) fn has_identifier(event: &Event) -> bool {
     event.sample_type & IDENTIFIER != 0
 }
 
-/// The event of a record.
-enum Whose<'b> {
-    /// The record names the event.
-    Named(&'b Event),
-    /// All events of the buffer have this form.
-    Like(&'b Event),
-    /// The events differ, and a record does not say of which it is.
-    Unknown,
-    /// The record names another event.
-    Foreign,
-}
-
-/// Returns the event of a record, from the number at the common place. None if it is no number of an
-/// event.
-fn event_of<'b>(buffer: &'b Buffer, reader: &Reader<'_>, at: usize) -> Option<Whose<'b>> {
+/// Returns the event of a record and whether the record names it, or what can be said of a record
+/// without its event. None if the number at the common place is that of no event.
+fn event_of<'b>(
+    buffer: &'b Buffer,
+    reader: &Reader<'_>,
+    at: usize,
+) -> Option<Result<(&'b Event, bool), Check>> {
     let first = buffer.events.first()?;
     if buffer.events.iter().all(has_identifier) {
         let id = reader.u64_at(at).ok()?;
-        let named = buffer.events.iter().find(|event| event.id == id).map(Whose::Named);
-        return named.or(buffer.lacks_events.then_some(Whose::Foreign));
+        let named = buffer.events.iter().find(|event| event.id == id);
+        let foreign = buffer.lacks_events.then_some(Err(Check::Foreign));
+        return named.map(|event| Ok((event, true))).or(foreign);
     }
     let form = |event: &Event| (event.sample_type, event.read_format, event.has_sample_id);
     let is_same = buffer.events.iter().all(|event| form(event) == form(first));
-    Some(if is_same { Whose::Like(first) } else { Whose::Unknown })
+    // If the events differ, the record does not say of which it is.
+    Some(if is_same { Ok((first, false)) } else { Err(Check::Plausible) })
 }
 
 /// Checks a sample. None if its fields do not fit into it.
 fn sample(buffer: &Buffer, reader: &Reader<'_>) -> Option<Check> {
     let len = reader.left();
     let (event, is_named) = match event_of(buffer, reader, HEADER)? {
-        Whose::Named(event) => (event, true),
-        Whose::Like(event) => (event, false),
-        Whose::Unknown => return Some(Check::Plausible),
-        Whose::Foreign => return Some(Check::Foreign),
+        Ok(found) => found,
+        Err(said) => return Some(said),
     };
     let (mut at, mut cpu) = (HEADER, None);
     for field in FIXED.iter().filter(|field| event.sample_type & **field != 0) {
@@ -128,10 +120,8 @@ fn other(buffer: &Buffer, reader: &Reader<'_>) -> Option<Check> {
     }
     let last = len.checked_sub(8).filter(|last| *last >= HEADER)?;
     let (event, is_named) = match event_of(buffer, reader, last)? {
-        Whose::Named(event) => (event, true),
-        Whose::Like(event) => (event, false),
-        Whose::Unknown => return Some(Check::Plausible),
-        Whose::Foreign => return Some(Check::Foreign),
+        Ok(found) => found,
+        Err(said) => return Some(said),
     };
     let mut at = len.checked_sub(trailer_size(event)).filter(|at| *at >= HEADER)?;
     let mut cpu = None;
