@@ -84,7 +84,8 @@ fn may_pass(errno: i32) -> bool {
 
 /// An error: the input has nothing to recover, by its kind and not because of damage, or is
 /// compressed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
 pub(crate) struct NothingToRecover {
     why: String,
     /// The input is of a kind that has something, as a rule.
@@ -108,14 +109,6 @@ impl NothingToRecover {
         anyhow::Error::from(Self { why, is_loss: true, reason: Reason::NothingToRecover })
     }
 }
-
-impl std::fmt::Display for NothingToRecover {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl StdError for NothingToRecover {}
 
 #[cfg(test)]
 mod tests {

@@ -54,18 +54,7 @@ impl Changes {
 
     /// Returns the files that [`Changes::part`] names and that exist, by CPU.
     pub(crate) fn parts(&self) -> Vec<(u32, PathBuf)> {
-        let prefix = beside(&self.journal.output, &format!(".{}.cpu", self.journal.instance));
-        let (Some(folder), Some(prefix)) =
-            (prefix.parent(), prefix.file_name().and_then(|name| name.to_str()))
-        else {
-            return Vec::new();
-        };
-        let cpu =
-            |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut cpus: Vec<u32> = entries.filter_map(|entry| cpu(entry.file_name())).collect();
-        cpus.sort_unstable();
-        cpus.into_iter().map(|cpu| (cpu, self.part(cpu))).collect()
+        numbered_beside(&self.journal.output, &format!(".{}.cpu", self.journal.instance))
     }
 
     /// Removes all that was added, and the journal if all of it could be removed. Returns what was
@@ -127,4 +116,19 @@ pub(crate) fn beside(path: &Path, more: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(more);
     PathBuf::from(name)
+}
+
+/// Returns the files beside `path` that have this and a number appended to its name, by the number.
+pub(crate) fn numbered_beside(path: &Path, more: &str) -> Vec<(u32, PathBuf)> {
+    let prefix = beside(path, more);
+    let (Some(folder), Some(name)) =
+        (prefix.parent(), prefix.file_name().and_then(|name| name.to_str()))
+    else {
+        return Vec::new();
+    };
+    let number = |of: std::ffi::OsString| of.to_str()?.strip_prefix(name)?.parse::<u32>().ok();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<u32> = entries.filter_map(|entry| number(entry.file_name())).collect();
+    found.sort_unstable();
+    found.into_iter().map(|number| (number, beside(&prefix, &number.to_string()))).collect()
 }

@@ -284,21 +284,14 @@ impl Instance {
 }
 
 /// An entry of an `error_log`.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the kernel says: {text}")]
 pub(crate) struct KernelSays {
     /// The entry on one line.
     text: String,
     /// The command and the caret below a place in it, as the kernel prints them.
     pub(crate) caret: Option<String>,
 }
-
-impl std::fmt::Display for KernelSays {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the kernel says: {}", self.text)
-    }
-}
-
-impl std::error::Error for KernelSays {}
 
 /// Returns the last entry of an `error_log`, if the log has changed. An entry begins with its time
 /// in brackets, has the command on its second line, and on its third a caret below the place in it.

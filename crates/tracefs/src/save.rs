@@ -68,8 +68,7 @@ impl Saved {
     /// Returns the number of events that were taken from the rings and are not in the file.
     #[must_use]
     pub fn taken_before(&self) -> u64 {
-        let gaps = self.gaps.iter().filter(|gap| gap.cause == Cause::InFlight);
-        gaps.filter_map(|gap| gap.events).fold(0, u64::saturating_add)
+        self.events_of(Cause::InFlight)
     }
 
     /// Returns the accounts of all instances and snapshots.
@@ -80,7 +79,11 @@ impl Saved {
     /// Returns the number of events that rings overwrote.
     #[must_use]
     pub fn overwritten(&self) -> u64 {
-        let gaps = self.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten);
+        self.events_of(Cause::Overwritten)
+    }
+
+    fn events_of(&self, cause: Cause) -> u64 {
+        let gaps = self.gaps.iter().filter(|gap| gap.cause == cause);
         gaps.filter_map(|gap| gap.events).fold(0, u64::saturating_add)
     }
 }
@@ -147,8 +150,7 @@ impl Ring for Parts {
     }
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        let nothing =
-            SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let nothing = SubBufferInfo::MISSING;
         let (Some(part), Some(ring)) = (self.parts.get(cpu), self.cpus.get(cpu)) else {
             return nothing;
         };

@@ -1,6 +1,6 @@
 //! Saves a snapshot of an instance, which a trigger took, in a folder of its own beside the trace.
 
-use crate::changes::{Changes, beside};
+use crate::changes::{Changes, beside, numbered_beside};
 use crate::save::{self, Part, Parts, Saved};
 use anyhow::{Context, bail, ensure};
 use lastwords_ftrace::dat::WriteOptions;
@@ -20,18 +20,7 @@ pub(crate) fn path(output: &Path, number: u32) -> PathBuf {
 
 /// Returns the snapshots beside a file, by their numbers.
 pub(crate) fn existing(output: &Path) -> Vec<(u32, PathBuf)> {
-    let prefix = beside(output, ".snapshot-");
-    let (Some(folder), Some(prefix)) =
-        (prefix.parent(), prefix.file_name().and_then(|name| name.to_str()))
-    else {
-        return Vec::new();
-    };
-    let number =
-        |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<u32> = entries.filter_map(|entry| number(entry.file_name())).collect();
-    found.sort_unstable();
-    found.into_iter().map(|number| (number, path(output, number))).collect()
+    numbered_beside(output, ".snapshot-")
 }
 
 /// Makes room for the snapshots of a recording.
