@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::Arch;
 use rig::apt::{self, Apt};
 use rig::mirror::{Mirror, System};
+use rig::scratch::files_below;
 use rig::{make_empty, run_quietly};
 
 /// Where a package is looked for, in this order.
@@ -367,8 +368,7 @@ impl Kernel {
 
     /// A module's bytes, unpacked; none where it is built in.
     pub(super) fn module(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let mut files = Vec::new();
-        list(&self.modules, &mut files)?;
+        let files = files_below(&self.modules)?;
         let begin = format!("{name}.ko");
         let is =
             |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&begin));
@@ -432,9 +432,8 @@ impl Program {
     }
 
     fn loader(&self) -> Result<PathBuf> {
-        let mut files = Vec::new();
-        list(&self.root, &mut files)?;
-        let found = files.into_iter().find(|p| name_of(p).starts_with("ld-linux"));
+        let is = |path: &PathBuf| name_of(path).starts_with("ld-linux") && !path.is_symlink();
+        let found = files_below(&self.root)?.into_iter().find(is);
         found.with_context(|| format!("{}: no ld-linux* in it", self.root.display()))
     }
 
@@ -452,20 +451,6 @@ impl Program {
 
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Regular files under a folder.
-fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            list(&entry.path(), files)?;
-        } else if kind.is_file() {
-            files.push(entry.path());
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::apt::{self, Apt};
 use crate::mirror::{Mirror, System};
+use crate::scratch::files_below;
 use crate::version::{State, Version, state as probe};
 use crate::{make_empty, run_quietly};
 
@@ -76,8 +77,7 @@ fn unpack(folder: &Path) -> Result<PathBuf> {
 
 /// The script that runs the unpacked program on its own C library and with its own plug-ins alone.
 fn wrapper(unpacked: &Path) -> Result<String> {
-    let mut files = Vec::new();
-    list(unpacked, &mut files)?;
+    let files = files_below(unpacked)?;
     let relative = |path: &Path| path.strip_prefix(unpacked).unwrap_or(path).display().to_string();
     let named = |begin: &str| {
         let is =
@@ -103,21 +103,6 @@ fn wrapper(unpacked: &Path) -> Result<String> {
         relative(c_library),
         relative(libraries),
     ))
-}
-
-/// Regular files under `folder`.
-fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            list(&entry.path(), files)?;
-        } else if kind.is_file() || kind.is_symlink() {
-            files.push(entry.path());
-        }
-    }
-    files.sort();
-    Ok(())
 }
 
 fn write_wrapper(folder: &Path, text: &str) -> Result<()> {

@@ -88,6 +88,23 @@ pub fn only_folder(folder: &Path) -> Result<PathBuf> {
     one_of(folder, |path| path.is_dir())
 }
 
+/// Returns the files and links in a folder and in all below it, sorted.
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => files.extend(files_below(&entry.path())?),
+            false => files.push(entry.path()),
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
 fn one_of(folder: &Path, is_one: impl Fn(&PathBuf) -> bool) -> Result<PathBuf> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_one).collect();

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use crate::compare::{Ours, Rows};
 use crate::dump::Dump;
 use rig::make_empty;
+use rig::scratch::files_below;
 
 /// The first word of a packet; its stream's id is at offset 20, its CPU at 80.
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -108,18 +109,14 @@ fn time(line: &str) -> &str {
 /// Streams of all traces under a folder, of which each has one file in each trace.
 fn streams(folder: &Path) -> Result<BTreeMap<Key, Stream>> {
     let mut found = BTreeMap::new();
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(found) };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(streams(&path)?);
-        } else if path.file_name().is_some_and(|name| name != "metadata") {
-            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
-            let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
-            // Index files stand beside.
-            if let (Some(MAGIC), Some(channel), Some(cpu)) = (word(0), word(20), word(80)) {
-                found.insert((channel, cpu), Stream { folder: folder.to_path_buf(), file: path });
-            }
+    let files = files_below(folder).unwrap_or_default().into_iter();
+    for file in files.filter(|file| file.file_name().is_some_and(|name| name != "metadata")) {
+        let bytes = std::fs::read(&file).with_context(|| file.display().to_string())?;
+        let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+        // Index files stand beside.
+        if let (Some(MAGIC), Some(channel), Some(cpu)) = (word(0), word(20), word(80)) {
+            let folder = file.parent().unwrap_or(folder).to_path_buf();
+            found.insert((channel, cpu), Stream { folder, file });
         }
     }
     Ok(found)
@@ -199,9 +196,7 @@ fn other_types(
             rows.row(false, &what, &format!("{error:#}"));
             continue;
         }
-        let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
-        contents(out, out, &mut before)?;
-        contents(&to, &to, &mut after)?;
+        let (before, after) = (contents(out)?, contents(&to)?);
         let files = before.len();
         rows.row(
             files > 0 && before == after,
@@ -214,18 +209,12 @@ fn other_types(
 }
 
 /// All files below a folder, by their paths in it.
-fn contents(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
-    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten()
-    {
-        let path = entry.path();
-        if path.is_dir() {
-            contents(root, &path, files)?;
-        } else {
-            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
-            files.insert(path.strip_prefix(root)?.to_path_buf(), bytes);
-        }
-    }
-    Ok(())
+fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let read = |path: PathBuf| {
+        let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+        Ok((path.strip_prefix(folder)?.to_path_buf(), bytes))
+    };
+    files_below(folder)?.into_iter().map(read).collect()
 }
 
 #[cfg(test)]
