@@ -132,28 +132,21 @@ fn span(id: u64, parent: u64, name: &str) -> Span {
 /// A session with one stream of `count` places of `size` bytes; `closed` sub-buffers are closed and
 /// one is open.
 pub fn one_stream(reservation: u32, size: u64, count: u64, closed: u64) -> Session {
-    let mut s = Session::new("one", reservation);
-    s.threads = 16;
-    let channel = s.channel(ChannelSpec::new("main", size, count));
-    describe(&mut s, channel);
-    s.stream(channel, 0, reservation);
-    let ring = &mut s.rings[0];
-    let mut n = 0;
-    while ring.halves[0].position < closed * size + 200 {
-        record(ring, n, 1, &[]);
-        n += 1;
-    }
-    s
+    filled(Session::new("one", reservation), [size, count, closed], 0)
 }
 
 /// Same as [`one_stream`], lockless, with a dead recorder's hole in each sub-buffer whose bit in
 /// `holes` is set.
 pub fn with_holes(size: u64, count: u64, closed: u64, holes: u32) -> Session {
-    let mut s = Session::new("holes", se::LOCKLESS);
+    filled(Session::new("holes", se::LOCKLESS), [size, count, closed], holes)
+}
+
+fn filled(mut s: Session, [size, count, closed]: [u64; 3], holes: u32) -> Session {
     s.threads = 16;
     let channel = s.channel(ChannelSpec::new("main", size, count));
     describe(&mut s, channel);
-    s.stream(channel, 0, se::LOCKLESS);
+    let reservation = s.reservation;
+    s.stream(channel, 0, reservation);
     let ring = &mut s.rings[0];
     let (mut n, mut made) = (0, 0u32);
     while ring.halves[0].position < closed * size + 200 {
