@@ -4,7 +4,7 @@
 use std::io::sink;
 use std::sync::Arc;
 
-use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
+use crate::image::{Bytes, Found, found_as, own_sessions, walk, walk_bytes};
 use crate::scratch::file_of;
 use crate::script::{self, Area, Input};
 use lastwords_bytes::{Budget, ByteOrder};
@@ -17,7 +17,7 @@ use lastwords_session as session;
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
 use lastwords_testkit::put::Order;
-use lastwords_testkit::ring::{Event, Expect};
+use lastwords_testkit::ring::Event;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
@@ -377,13 +377,7 @@ pub fn recorded(data: &[u8]) {
             continue;
         }
         assert_eq!(own.events, events, "sub-buffer {}", sub.number);
-        let verdict = match sub.expect {
-            Expect::Committed => Verdict::Committed,
-            Expect::Open => Verdict::Open,
-            Expect::Torn => Verdict::Torn,
-            Expect::Stale => Verdict::Stale,
-        };
-        assert_eq!(own.verdict, verdict, "sub-buffer {}", sub.number);
+        assert_eq!(own.verdict, found_as(sub.expect), "sub-buffer {}", sub.number);
     }
 }
 

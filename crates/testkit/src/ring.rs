@@ -9,6 +9,7 @@ pub use deaths::DeadSwitch;
 
 use crate::checksum::checksum;
 use crate::layout::{header as hd, packet as pk, session as se, stream as st};
+use crate::naive::Verdict;
 use crate::put::Order;
 
 /// An event, as recorded and as it must be found.
@@ -22,26 +23,13 @@ pub struct Event {
     pub body: Vec<u8>,
 }
 
-/// The expected verdict on a sub-buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
-    /// Closed, with a valid checksum.
-    Committed,
-    /// Not closed, without holes.
-    Open,
-    /// With holes.
-    Torn,
-    /// Skipped by the writer: belongs to an older lap.
-    Stale,
-}
-
 /// A sub-buffer and its expected contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sub {
     /// Number since the ring was begun.
     pub number: u64,
     /// Expected verdict.
-    pub expect: Expect,
+    pub expect: Verdict,
     /// Expected events with their positions.
     pub events: Vec<(u64, Event)>,
 }
@@ -213,7 +201,7 @@ impl Ring {
             self.write_closing(from, clock, pk::HEADER_LEN);
             let next = self.next_start();
             self.reserve(next, LIVING);
-            self.set_expect(from / self.spec.size, Expect::Committed);
+            self.set_expect(from / self.spec.size, Verdict::Committed);
         }
     }
 
@@ -251,8 +239,8 @@ impl Ring {
         subs
     }
 
-    fn expect(&self, half: usize, sub: &Sub) -> Expect {
-        if !self.lockless() || sub.expect == Expect::Stale {
+    fn expect(&self, half: usize, sub: &Sub) -> Verdict {
+        if !self.lockless() || sub.expect == Verdict::Stale {
             return sub.expect;
         }
         let (h, size) = (&self.halves[half], self.spec.size);
@@ -264,9 +252,9 @@ impl Ring {
         };
         let torn = self.in_flight.iter().filter(inside).any(|f| f.state == se::STATE_RESERVING);
         match (committed == size, torn) {
-            (true, _) => Expect::Committed,
-            (false, true) => Expect::Torn,
-            (false, false) => Expect::Open,
+            (true, _) => Verdict::Committed,
+            (false, true) => Verdict::Torn,
+            (false, false) => Verdict::Open,
         }
     }
 
@@ -376,10 +364,10 @@ impl Ring {
     }
 
     fn begin_truth(&mut self, number: u64) {
-        self.half().subs.push(Sub { number, expect: Expect::Open, events: Vec::new() });
+        self.half().subs.push(Sub { number, expect: Verdict::Open, events: Vec::new() });
     }
 
-    fn set_expect(&mut self, number: u64, expect: Expect) {
+    fn set_expect(&mut self, number: u64, expect: Verdict) {
         if let Some(sub) = self.half().subs.iter_mut().rfind(|s| s.number == number) {
             sub.expect = expect;
         }

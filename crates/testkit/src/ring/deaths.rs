@@ -1,6 +1,6 @@
 //! Recorders that die in the midst of their work.
 
-use super::{Event, Expect, Form, InFlight, LIVING, Ring, Sub};
+use super::{Event, Form, InFlight, LIVING, Ring, Sub, Verdict};
 use crate::layout::{header as hd, packet as pk, session as se, stream as st};
 
 /// The step at which a recorder died while it switched to the next sub-buffer.
@@ -80,7 +80,7 @@ impl Ring {
         self.lost[st::SKIPPED] += 1;
         self.half().subs.push(Sub {
             number: passed / size,
-            expect: Expect::Stale,
+            expect: Verdict::Stale,
             events: Vec::new(),
         });
         self.begin_truth(start / size);

@@ -4,9 +4,9 @@
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::session as se;
 use lastwords_testkit::layout::stream::ANY_CPU;
-use lastwords_testkit::naive::{self, Verdict};
+use lastwords_testkit::naive;
 use lastwords_testkit::put::{Order, Packed};
-use lastwords_testkit::ring::{DeadSwitch, Event, Expect, Form};
+use lastwords_testkit::ring::{DeadSwitch, Event, Form};
 use lastwords_testkit::schema::Type;
 use lastwords_testkit::session::{ChannelSpec, Session};
 
@@ -42,13 +42,7 @@ fn check(s: &Session) {
         let truth = ring.truth(ring.live);
         assert_eq!(truth.len(), stream.live.len(), "sub-buffers of stream {}", stream.index);
         for (t, f) in truth.iter().zip(&stream.live) {
-            let verdict = match t.expect {
-                Expect::Committed => Verdict::Committed,
-                Expect::Open => Verdict::Open,
-                Expect::Torn => Verdict::Torn,
-                Expect::Stale => Verdict::Stale,
-            };
-            assert_eq!((t.number, verdict), (f.number, f.verdict), "stream {}", stream.index);
+            assert_eq!((t.number, t.expect), (f.number, f.verdict), "stream {}", stream.index);
             assert_eq!(t.events, f.events, "stream {} sub-buffer {}", stream.index, t.number);
         }
     }

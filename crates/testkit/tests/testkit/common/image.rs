@@ -9,6 +9,7 @@ use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::Decoder;
 use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
 use lastwords_session as session;
+use lastwords_testkit::naive;
 use lastwords_testkit::ring::Event;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::source::{OpenSpan, PacketInfo, Source};
@@ -200,5 +201,16 @@ fn collect(source: &dyn Source, all: &mut Found) {
                 }
             }
         }
+    }
+}
+
+/// Returns the reader's word for a verdict of the writer or the naive reader.
+pub(crate) fn found_as(expected: naive::Verdict) -> Verdict {
+    match expected {
+        naive::Verdict::Committed => Verdict::Committed,
+        naive::Verdict::Open => Verdict::Open,
+        naive::Verdict::Torn => Verdict::Torn,
+        naive::Verdict::Stale => Verdict::Stale,
+        naive::Verdict::Invalid => Verdict::Invalid,
     }
 }

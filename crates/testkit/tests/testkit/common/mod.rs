@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use cap::Cap;
-use lastwords_testkit::ring::{Event, Expect, Ring};
+use lastwords_testkit::ring::{Event, Ring};
 use lastwords_testkit::session::Session;
 use lastwords_trace::evidence::Verdict;
 
-pub(crate) use image::{Bytes, Found, Key, Sub, late_differs, walk, walk_bytes};
+pub(crate) use image::{Bytes, Found, Key, Sub, found_as, late_differs, walk, walk_bytes};
 
 /// No test allocates more than this at a time: an allocation beyond it aborts.
 pub(crate) const MEMORY: usize = 256 << 20;
@@ -101,14 +101,8 @@ pub(crate) fn truth(session: &Session, half: impl Fn(&Ring) -> usize) -> Truth {
     let mut all = BTreeMap::new();
     for ring in &session.rings {
         for sub in ring.truth(half(ring)) {
-            let verdict = match sub.expect {
-                Expect::Committed => Verdict::Committed,
-                Expect::Open => Verdict::Open,
-                Expect::Torn => Verdict::Torn,
-                Expect::Stale => Verdict::Stale,
-            };
             let events = sub.events.into_iter().map(|(_, e)| e).collect();
-            all.insert((u64::from(ring.spec.index), sub.number), (verdict, events));
+            all.insert((u64::from(ring.spec.index), sub.number), (found_as(sub.expect), events));
         }
     }
     all
