@@ -1,6 +1,6 @@
 //! Pages that are missing and headers that are damaged cost only what is in them, and are told.
 
-use crate::made::{DATA, EVENT, Made, RING, SIZE, TASK, USER, sample};
+use crate::made::{DATA, Made, PMU, RING, SIZE, TASK, USER, event, file, sample};
 use crate::memory::causes;
 use lastwords_kernel::memory::Memory as _;
 use lastwords_testkit::random::Random;
@@ -144,7 +144,7 @@ fn a_missing_event_costs_its_own_records() {
     (0..150).for_each(|n| made.write(sample(n, n as usize % 90)));
     let whole = made.read().0;
     // The id of the second event, whose records have odd numbers.
-    made.memory.put_u64(EVENT + 2 * 512, 0);
+    made.memory.put_u64(event(2), 0);
     made.memory.drop(DATA + 8192);
     let (records, gaps) = made.read();
     let is_own = |record: &&(u64, Vec<u8>)| record.1[8] == 41 && !overlaps(record, 1);
@@ -190,4 +190,66 @@ fn a_process_without_its_name_has_its_buffers() {
         let (records, gaps) = made.read();
         assert_eq!((records, gaps.len()), (whole, 1));
     }
+}
+
+/// The place of an event in its file, or of the buffer in an event, reads as zero: it is no file of
+/// another kind and no event without a buffer, but one that is missing.
+#[test]
+fn an_event_that_reads_as_zero_in_part_is_missing_and_not_another() {
+    for place in [file(1) + 8, event(1) + 504] {
+        let mut made = Made::new(false);
+        (0..60).for_each(|n| made.write(sample(n, 20)));
+        let whole = made.read().0;
+        made.memory.put(place, &[0; 4096]);
+        let (records, gaps) = made.read();
+        let of_second: Vec<_> = whole.into_iter().filter(|record| record.1[8] == 42).collect();
+        assert_eq!(records, of_second, "{place:#x}");
+        let causes: Vec<_> = gaps.iter().map(|gap| (gap.cause, gap.events)).collect();
+        assert_eq!(causes.len(), 2, "{place:#x}: {gaps:?}");
+        assert!(causes.contains(&(Cause::Undescribed, Some(30))), "{place:#x}: {gaps:?}");
+    }
+}
+
+/// The place of a process's files reads as zero: it is no kernel thread, which has none.
+#[test]
+fn a_process_whose_files_read_as_zero_is_told() {
+    let mut made = Made::new(false);
+    made.fill(20);
+    assert!(!made.read().0.is_empty());
+    made.memory.put((TASK & !4095) + 0x2000, &[0; 4096]);
+    let (records, gaps) = made.read();
+    assert_eq!((records.len(), gaps.len()), (0, 1), "{gaps:?}");
+}
+
+/// The name of a PMU is missing, or reads as zero: it is not known, and all records are there.
+#[test]
+fn a_pmu_without_its_name_is_not_known() {
+    for is_zero in [false, true] {
+        let mut made = Made::new(false);
+        made.fill(20);
+        let whole = made.read().0;
+        match is_zero {
+            true => made.memory.put(PMU + 32, &[0; 16]),
+            false => made.memory.put_u64(PMU, TASK + (1 << 30)),
+        }
+        let perf = made.open();
+        let is_of_pmu = |gap: &&lastwords_trace::evidence::Gap| gap.place.contains("the PMU of");
+        let unknown: Vec<_> = perf.evidence.gaps.iter().filter(is_of_pmu).collect();
+        assert!(unknown.iter().all(|gap| gap.cause == Cause::Unknown), "{unknown:?}");
+        assert_eq!(unknown.len(), 2, "zero {is_zero}: {:?}", perf.evidence.gaps);
+        let name = &perf.buffers[0].events[0].name;
+        assert!(!name.contains("tracepoint") || name.contains('/'), "{name}");
+        assert_eq!(made.read().0, whole);
+    }
+}
+
+/// A tracepoint of which no format is known has its number for a name, and that is told.
+#[test]
+fn a_tracepoint_without_its_format_is_told() {
+    let mut made = Made::new(false);
+    made.fill(20);
+    let perf = made.open();
+    assert_eq!(perf.buffers[0].events[0].name, "tracepoint/config=0x12d/");
+    let is_of_name = |place: &str| place.contains("the name of") && place.contains("id 301");
+    assert!(perf.evidence.gaps.iter().any(|gap| is_of_name(&gap.place)));
 }

@@ -13,10 +13,7 @@ const FILES: u64 = 0xffff_8880_0000_0000;
 const TABLE: u64 = FILES + 0x1000;
 const SLOTS: u64 = FILES + 0x2000;
 const USED: u64 = FILES + 0x3000;
-const FILE: u64 = FILES + 0x4000;
-/// The events are 512 bytes each, from the second on.
-pub(crate) const EVENT: u64 = FILES + 0x8000;
-const PMU: u64 = FILES + 0xc000;
+pub(crate) const PMU: u64 = FILES + 0xe000;
 pub(crate) const RING: u64 = FILES + 0x10000;
 pub(crate) const USER: u64 = FILES + 0x20000;
 pub(crate) const DATA: u64 = FILES + 0x40000;
@@ -25,6 +22,10 @@ const PAGES: u64 = 4;
 pub(crate) const SIZE: u64 = PAGES * 4096;
 /// Offset in a `struct perf_event`.
 const ATTR: u64 = 64;
+/// The same of the buffer, which is the last member.
+const BUFFER: u64 = 504;
+/// Offset of the table of files in a `struct task_struct`, which is in a page of its own.
+const TABLE_OF_TASK: u64 = 0x1018;
 /// The CPU of all events.
 pub(crate) const CPU: u32 = 3;
 /// Fields of samples: tid, time, raw, and those that name CPU and event.
@@ -45,12 +46,12 @@ impl Made {
     /// A process with two events that share a buffer.
     pub(crate) fn new(is_backward: bool) -> Self {
         let mut m = Regions::default();
-        m.put(TASK, &[0; 256]);
+        m.put(TASK, &[0; TABLE_OF_TASK as usize]);
         m.put(TASK, b"perf");
         m.put(TASK + 16, &[7, 0, 0, 0, 7, 0, 0, 0]);
         m.put_u64(TASK + 24, TASK + 24);
         m.put_u64(TASK + 32, TASK + 24);
-        m.put_u64(TASK + 40, FILES);
+        m.put_u64(TASK + TABLE_OF_TASK, FILES);
         m.put_u64(FILES, TABLE);
         m.put_u32(TABLE, 64);
         m.put_u64(TABLE + 8, SLOTS);
@@ -61,14 +62,14 @@ impl Made {
         m.put_u64(PMU, PMU + 32);
         m.put(PMU + 32, b"tracepoint");
         for n in [1, 2] {
-            let (file, event) = (FILE + n * 64, EVENT + n * 512);
+            let (file, event) = (file(n), event(n));
             m.put_u64(SLOTS + n * 8, file);
             m.put_u64(file, OPERATIONS);
             m.put_u64(file + 8, event);
             m.put(event, &[0; 512]);
             m.put_u64(event, 40 + n);
             m.put_u32(event + 8, CPU);
-            m.put_u64(event + 16, RING);
+            m.put_u64(event + BUFFER, RING);
             m.put_u64(event + 24, PMU);
             m.put(event + ATTR, &[2, 0, 0, 0, 136, 0, 0, 0]);
             m.put_u64(event + ATTR + 8, 300 + n);
@@ -116,7 +117,7 @@ impl Made {
     /// Makes samples that name neither their event nor their CPU, and writes some.
     pub(crate) fn fill_nameless(&mut self, count: usize) {
         for n in [1, 2] {
-            self.memory.put_u64(EVENT + n * 512 + ATTR + 24, FIELDS);
+            self.memory.put_u64(event(n) + ATTR + 24, FIELDS);
         }
         for n in 0..count as u64 {
             let raw = vec![n as u8; 28 + n as usize % 10 * 8];
@@ -169,6 +170,17 @@ impl Made {
     }
 }
 
+/// The file of the first or the second event. Its last member, which leads to the event, is in a page
+/// of its own.
+pub(crate) fn file(n: u64) -> u64 {
+    FILES + 0x2000 + n * 0x2000 + 0xff8
+}
+
+/// The first or the second event. Its last member, which leads to the buffer, is in a page of its own.
+pub(crate) fn event(n: u64) -> u64 {
+    FILES + 0x7000 + n * 0x2000 + 0x1000 - BUFFER
+}
+
 fn record(kind: u32, body: &[Vec<u8>]) -> Vec<u8> {
     let body = body.concat();
     let size = (body.len() + 8) as u16;
@@ -205,12 +217,13 @@ pub(crate) fn lost(count: u64) -> Vec<u8> {
 /// The types that Linux 6.12 has, with other offsets.
 fn types() -> Writer {
     let mut w = Writer::of_kernel();
+    let task_size = TABLE_OF_TASK + 8;
     w.declare(&format!(
         "list_head 16: void* next@0, void* prev@8
          fdtable 24: u32 max_fds@0, void** fd@8, u64* open_fds@16
          files_struct 8: fdtable* fdt@0
-         task_struct 256: char[16] comm@0, u32 pid@16, u32 tgid@20, list_head tasks@24,
-             files_struct* files@40
+         task_struct {task_size}: char[16] comm@0, u32 pid@16, u32 tgid@20, list_head tasks@24,
+             files_struct* files@{TABLE_OF_TASK}
          file 16: void* f_op@0, void* private_data@8
          perf_event_attr 136: u32 type@0, u32 size@4, u64 config@8, u64 sample_period@16,
              u64 sample_type@24, u64 read_format@32, u8 sample_id_all@40, u8 write_backward@41,
@@ -219,7 +232,7 @@ fn types() -> Writer {
          perf_buffer 40: u32 nr_pages@0, u8 overwrite@4, u64 head@8, u32 nest@16, u64 lost@24,
              perf_event_mmap_page* user_page@32, void*[0] data_pages@40
          pmu 8: char* name@0
-         perf_event 512: u64 id@0, u32 cpu@8, perf_buffer* rb@16, pmu* pmu@24,
+         perf_event 512: u64 id@0, u32 cpu@8, perf_buffer* rb@{BUFFER}, pmu* pmu@24,
              perf_event_attr attr@{ATTR}"
     ));
     w.enumeration(
