@@ -258,11 +258,10 @@ impl<'k> Map<'k> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::made::{BASE, Made, TEXT};
     use super::*;
-    use crate::kernel_memory::{Regions, TEXT};
     use lastwords_testkit::btf::Writer;
 
-    const BASE: u64 = 0xffff_8880_0000_0000;
     const MAP: u64 = BASE;
     const SLOT_PAGES: u64 = BASE + 0x400;
     const POOL_PAGES: u64 = BASE + 0x800;
@@ -272,19 +271,13 @@ mod tests {
     const COMPARE: u64 = TEXT + 0x100;
     const ROWS: u64 = 5;
 
-    /// Memory from [`BASE`] on.
-    #[derive(Clone)]
-    struct Made(Regions);
+    /// A table in memory.
+    struct Table(Made);
 
-    impl Made {
-        fn put(&mut self, at: u64, value: u64) {
-            self.0.put_u64(at, value);
-        }
-
+    impl Table {
         /// A table of 128 elements, of which the first are taken.
         fn new(from_zero: bool) -> Self {
-            let mut made = Self(Regions::default());
-            made.0.add(BASE, vec![0; 0x8000]);
+            let mut made = Made::new(0x8000);
             let next = if from_zero { ROWS } else { ROWS - 1 };
             // map_bits, map_size, max_elts, key_size, next_elt, hits, drops, map, elts, fields.
             for (n, value) in [7, 256, 128, 8, next, 15, 0, SLOT_PAGES, POOL_PAGES, COMPARE]
@@ -315,12 +308,12 @@ mod tests {
                     made.put(SLOTS + n * 7 * 16 + 8, element);
                 }
             }
-            made
+            Self(made)
         }
 
         /// The keys that are found, the number of losses, and the rows that were begun.
         fn read(&self) -> (Vec<u64>, usize, u64) {
-            let kernel = self.0.clone().open(types().finish(&[]), &[]);
+            let kernel = self.0.kernel(types(), &[]);
             let object = kernel.object("tracing_map", MAP).unwrap();
             let from_zero = Map::counts_from_zero(&kernel, object).unwrap();
             let map = Map::new(&kernel, object, from_zero).unwrap();
@@ -352,13 +345,13 @@ mod tests {
     #[test]
     fn a_page_of_slots_that_reads_as_zero_costs_no_rows() {
         for from_zero in [false, true] {
-            let mut made = Made::new(from_zero);
+            let mut made = Table::new(from_zero);
             let whole = ((70..75).collect::<Vec<u64>>(), 0, ROWS);
             assert_eq!(made.read(), whole, "from zero: {from_zero}");
-            made.0.put(SLOTS, &[0; 0x1000]);
+            made.0.zero(SLOTS, 0x1000);
             assert_eq!(made.read(), whole, "from zero: {from_zero}");
             // The first elements, too.
-            made.0.put(ELEMENTS, &[0; 0x80]);
+            made.0.zero(ELEMENTS, 0x80);
             assert_eq!(made.read(), ((72..75).collect(), 2, ROWS), "from zero: {from_zero}");
         }
     }

@@ -8,6 +8,8 @@
 
 mod field;
 mod hash;
+#[cfg(test)]
+mod made;
 mod map;
 mod rows;
 mod trigger;
@@ -269,4 +271,109 @@ fn text(object: &Object<'_>, path: &str) -> Result<String, Error> {
 /// Returns the gap of something that cannot be read. It costs no event.
 fn lost(what: &str, error: &Error) -> Gap {
     lastwords_kernel::lost(what, error).with_events(Some(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::made::{BASE, Made};
+    use super::*;
+    use lastwords_testkit::btf::Writer;
+
+    const HEAD: u64 = BASE;
+    const TOP: u64 = BASE + 0x100;
+    const OTHER: u64 = BASE + 0x200;
+    const FILE: u64 = BASE + 0x300;
+    const TRIGGER: u64 = BASE + 0x400;
+    const KIND: u64 = BASE + 0x500;
+    const NAME: u64 = BASE + 0x1000;
+
+    /// An instance with one event that has a trigger `hist`.
+    fn made() -> Made {
+        let mut made = Made::new(0x2000);
+        // The arrays: the one of all events, and the instance.
+        for (at, next, before) in [(HEAD, TOP, OTHER), (TOP, OTHER, HEAD), (OTHER, HEAD, TOP)] {
+            made.put(at, next);
+            made.put(at + 8, before);
+        }
+        made.put(OTHER + 16, NAME);
+        made.text(NAME, b"h4\0");
+        let list = |made: &mut Made, head: u64, entry: u64| {
+            let links =
+                if entry == 0 { vec![(head, head)] } else { vec![(head, entry), (entry, head)] };
+            for (at, other) in links {
+                made.put(at, other);
+                made.put(at + 8, other);
+            }
+        };
+        list(&mut made, TOP + 24, 0);
+        list(&mut made, OTHER + 24, FILE);
+        list(&mut made, FILE + 16, TRIGGER);
+        made.put(TRIGGER + 16, KIND);
+        made.put(KIND, 64);
+        made
+    }
+
+    fn types() -> Writer {
+        let mut w = Writer::default();
+        let [long, char] = [w.int("long unsigned int", 8, false), w.int("char", 1, true)];
+        let (any, text) = (w.pointer(0), w.pointer(char));
+        let list = w.structure("list_head", 16, &[("next", any, 0), ("prev", any, 8)]);
+        w.structure(
+            "trace_array",
+            40,
+            &[("list", list, 0), ("name", text, 16), ("events", list, 24)],
+        );
+        w.structure("trace_event_file", 32, &[("list", list, 0), ("triggers", list, 16)]);
+        let kind = w.structure("event_command", 8, &[("trigger_type", long, 0)]);
+        let kind = w.pointer(kind);
+        w.structure("event_trigger_data", 24, &[("list", list, 0), ("cmd_ops", kind, 16)]);
+        w.enumeration("event_trigger_type", &[("ETT_EVENT_HIST", 64)]);
+        w
+    }
+
+    /// The name of an instance that reads as zero is not known, and not the one of all events; a
+    /// trigger whose kind reads as zero is none of another kind.
+    #[test]
+    fn what_reads_as_zero_is_not_known() {
+        let symbols = [(HEAD, "ftrace_trace_arrays"), (TOP, "global_trace")];
+        let read = |made: &Made| {
+            let kernel = made.kernel(types(), &symbols);
+            let mut gaps = Vec::new();
+            let places = places(&kernel, &mut gaps);
+            let names: Vec<String> = places.into_iter().map(|place| place.instance).collect();
+            (names, gaps.into_iter().map(|gap| gap.place).collect::<Vec<_>>())
+        };
+        let (names, of_whole) = read(&made());
+        assert_eq!(names, ["h4"]);
+        let mut nameless = made();
+        nameless.zero(NAME, 0x1000);
+        let (names, gaps) = read(&nameless);
+        assert_eq!(names, [UNKNOWN]);
+        let of_name = |gaps: &[String]| {
+            gaps.iter().filter(|gap| gap.contains("the name of an instance")).count()
+        };
+        assert_eq!((of_name(&of_whole), of_name(&gaps)), (0, 1), "{gaps:?}");
+        let mut kindless = made();
+        kindless.zero(KIND, 8);
+        let (names, gaps) = read(&kindless);
+        assert!(names.is_empty() && gaps.len() == of_whole.len() + 1, "{gaps:?}");
+        assert!(gaps.iter().any(|gap| gap.contains("a trigger of")), "{gaps:?}");
+    }
+
+    /// Names of system calls: one that is missing because the list is not whole is not what the kernel
+    /// has no name for.
+    #[test]
+    fn a_system_call_that_may_be_missing_is_not_unknown_to_the_kernel() {
+        let kernel = Arc::new(made().kernel(types(), &[]));
+        let missing = kernel.symbol("none").unwrap_err();
+        let name = |missing: Option<Error>, number: u64| {
+            let names = Names::new(&tracing(&kernel), false);
+            let known = [(1, "write".to_owned())].into();
+            let system_calls = Some((known, missing));
+            Context { kernel: &kernel, names, system_calls }.system_call(number)
+        };
+        assert_eq!(name(Some(missing.clone()), 1).unwrap(), "write");
+        assert!(name(Some(missing), 2).is_err());
+        assert_eq!(name(None, 2).unwrap(), "unknown_syscall");
+    }
 }

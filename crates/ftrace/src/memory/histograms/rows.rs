@@ -139,7 +139,7 @@ impl<'k> Context<'k> {
         }
     }
 
-    fn system_call(&mut self, number: u64) -> Result<String, Error> {
+    pub(super) fn system_call(&mut self, number: u64) -> Result<String, Error> {
         let kernel = self.kernel;
         let (names, missing) =
             self.system_calls.get_or_insert_with(|| super::super::formats::system_calls(kernel));

@@ -285,3 +285,125 @@ impl<'k> Action<'k> {
         Ok(spec)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::made::{BASE, Made};
+    use super::*;
+    use lastwords_testkit::btf::Writer;
+
+    const TRIGGER: u64 = BASE;
+    const DATA: u64 = BASE + 0x100;
+    const MAP: u64 = BASE + 0x200;
+    const COUNT: u64 = BASE + 0x300;
+    const KEY: u64 = BASE + 0x400;
+    const FIELD: u64 = BASE + 0x500;
+    const ATTRIBUTES: u64 = BASE + 0x1000;
+    const NAME: u64 = BASE + 0x2000;
+    const FILTER: u64 = BASE + 0x3000;
+    const CLOCK: u64 = BASE + 0x4000;
+    const PID: u64 = BASE + 0x5000;
+    const VARIABLE: u64 = BASE + 0x6000;
+
+    /// The trigger `hist:x:keys=v=pid:vals=hitcount:clock=mono:nohitcount if pid > 1`.
+    fn made() -> Made {
+        let mut made = Made::new(0x7000);
+        let words = [
+            (TRIGGER, &[DATA, NAME, FILTER][..]),
+            // Values, keys, all fields, variables, saved ones, actions, sort keys, time stamps.
+            (DATA, &[1, 1, 2, 0, 0, 0, 1, 1, COUNT, KEY, 0, 0, MAP, ATTRIBUTES]),
+            (MAP, &[7]),
+            (COUNT, &[DATA, 1]),
+            (KEY, &[DATA, 2, 0, FIELD, VARIABLE]),
+            (FIELD, &[PID]),
+            (ATTRIBUTES, &[PID, CLOCK, 1]),
+        ];
+        for (at, words) in words {
+            (0..).zip(words).for_each(|(n, word)| made.put(at + n * 8, *word));
+        }
+        for (at, text) in
+            [(NAME, "x"), (FILTER, "pid > 1"), (CLOCK, "mono"), (PID, "pid"), (VARIABLE, "v")]
+        {
+            made.text(at, text.as_bytes());
+        }
+        made
+    }
+
+    /// The types that the trigger needs. All numbers have eight bytes.
+    fn types() -> Writer {
+        let mut w = Writer::default();
+        let [long, char] = [w.int("long unsigned int", 8, false), w.int("char", 1, true)];
+        let (any, text) = (w.pointer(0), w.pointer(char));
+        let trigger = [("private_data", any, 0), ("name", text, 8), ("filter_str", text, 16)];
+        w.structure("event_trigger_data", 24, &trigger);
+        let of_event = w.structure("ftrace_event_field", 8, &[("name", text, 0)]);
+        let of_event = w.pointer(of_event);
+        let variable = w.structure("hist_var", 16, &[("name", text, 0), ("idx", long, 8)]);
+        let field = [
+            ("hist_data", any, 0),
+            ("flags", long, 8),
+            ("offset", long, 16),
+            ("field", of_event, 24),
+            ("var", variable, 32),
+        ];
+        let field = w.structure("hist_field", 48, &field);
+        let field = w.pointer(field);
+        let fields = w.array(field, 2);
+        let sort = [("field_idx", long, 0), ("descending", long, 8)];
+        let sort = w.structure("tracing_map_sort_key", 16, &sort);
+        let sort = w.array(sort, 1);
+        let map = w.structure("tracing_map", 8, &[("map_bits", long, 0)]);
+        let attributes = [("keys_str", text, 0), ("clock", text, 8), ("no_hitcount", long, 16)];
+        let attributes = w.structure("hist_trigger_attrs", 24, &attributes);
+        let (map, attributes) = (w.pointer(map), w.pointer(attributes));
+        let counts = ["n_vals", "n_keys", "n_fields", "n_vars", "n_save_vars", "n_actions"];
+        let counts = [&counts[..], &["n_sort_keys", "enable_timestamps"]].concat();
+        let counts: Vec<_> = (0..).zip(counts).map(|(n, name)| (name, long, n * 8)).collect();
+        let rest = [("fields", fields, 64), ("sort_keys", sort, 80), ("map", map, 96)];
+        let data = [&counts[..], &rest, &[("attrs", attributes, 104)]].concat();
+        w.structure("hist_trigger_data", 112, &data);
+        let bits = [("HIST_FIELD_FL_HITCOUNT", 1), ("HIST_FIELD_FL_KEY", 2)];
+        w.enumeration("hist_field_flags", &bits);
+        w
+    }
+
+    /// The text of the trigger, with `?` for what is not known, and the number of that.
+    fn text(made: &Made) -> Result<(String, usize), Error> {
+        let kernel = made.kernel(types(), &[]);
+        let object = kernel.object("event_trigger_data", TRIGGER)?;
+        let trigger = Trigger::new(&kernel, object, Bits::new(&kernel), "stack")?;
+        let mut missing = 0;
+        let mut part = |text: Result<String, Error>| {
+            text.unwrap_or_else(|_| {
+                missing += 1;
+                "?".to_owned()
+            })
+        };
+        let text = trigger.head(&mut part) + &trigger.tail(&mut part);
+        Ok((text, missing))
+    }
+
+    /// A text that reads as zero is not known, and not empty: name, filter, clock, fields. Attributes
+    /// that read as zero would hide `nohitcount`.
+    #[test]
+    fn a_page_of_a_trigger_that_reads_as_zero_is_not_known() {
+        let whole =
+            "hist:x:keys=v=pid:vals=:sort=hitcount:size=128:clock=mono:nohitcount if pid > 1";
+        assert_eq!(text(&made()).unwrap(), (whole.to_owned(), 0));
+        for (page, is, becomes) in [
+            (NAME, "hist:x:", "hist:?:"),
+            (FILTER, "if pid > 1", "if ?"),
+            (CLOCK, "clock=mono", "clock=?"),
+            (PID, "keys=v=pid", "keys=?"),
+            (VARIABLE, "keys=v=pid", "keys=?"),
+        ] {
+            let mut made = made();
+            made.zero(page, 0x1000);
+            assert_eq!(text(&made).unwrap(), (whole.replace(is, becomes), 1));
+        }
+        let mut made = made();
+        made.zero(ATTRIBUTES, 0x1000);
+        let error = text(&made).unwrap_err().to_string();
+        assert!(error.contains("the attributes of a histogram"), "{error}");
+    }
+}
