@@ -12,7 +12,6 @@ pub mod ctf;
 pub mod elf;
 pub mod form;
 pub mod image;
-pub mod json;
 pub mod layout;
 pub mod layouts;
 pub mod mutate;

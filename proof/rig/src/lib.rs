@@ -15,6 +15,7 @@ pub mod copied;
 pub mod debian;
 pub mod elf;
 pub mod ended;
+pub mod json;
 pub mod lines;
 pub mod mirror;
 pub mod process;

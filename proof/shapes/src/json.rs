@@ -1,7 +1,7 @@
 //! JSON lines.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lastwords_testkit::json::{self, Json};
+use rig::json::{self, Json};
 
 use super::form::Form;
 use super::found::{Event, Found};
@@ -12,7 +12,7 @@ pub(super) fn read(shape: &Shape, bytes: &[u8]) -> Result<Vec<Event>> {
     let text = std::str::from_utf8(bytes).context("JSON that is not UTF-8")?;
     let names: Vec<String> = (0..shape.classes.len()).map(|class| shape.name_of(class)).collect();
     let mut lines = text.lines();
-    let head = json::parse(lines.next().context("no first line")?).map_err(anyhow::Error::msg)?;
+    let head = json::parse(lines.next().context("no first line")?)?;
     ensure!(
         head.get("schema").and_then(Json::text) == Some("lastwords.events.v1"),
         "the schema: {head:?}"
@@ -25,7 +25,7 @@ pub(super) fn read(shape: &Shape, bytes: &[u8]) -> Result<Vec<Event>> {
 }
 
 fn event(shape: &Shape, names: &[String], line: &str) -> Result<Event> {
-    let json = json::parse(line).map_err(anyhow::Error::msg)?;
+    let json = json::parse(line)?;
     let name = json.get("event").and_then(Json::text).context("no name")?;
     let class = names
         .iter()

@@ -1,7 +1,7 @@
 //! Events as readers find them.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lastwords_testkit::json::{self, Json};
+use rig::json::{self, Json};
 
 /// An event.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub(crate) fn json(text: &str) -> Result<Vec<Event>> {
 }
 
 fn of_line(line: &str) -> Result<Event> {
-    let json = json::parse(line).map_err(anyhow::Error::msg)?;
+    let json = json::parse(line)?;
     let name = json.get("event").and_then(Json::text).context("no name")?.to_owned();
     let Some(Json::Number(tid)) = json.get("context").and_then(|context| context.get("vtid"))
     else {

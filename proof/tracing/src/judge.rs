@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lastwords_testkit::json::Json;
+use rig::json::Json;
 
 use crate::found::Event;
 use crate::model::{Model, Span, Wanted, What};

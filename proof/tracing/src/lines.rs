@@ -1,7 +1,7 @@
 //! Lines of text as Babeltrace prints them, and `lastwords report --style babeltrace`.
 
 use anyhow::{Context as _, Result, ensure};
-use lastwords_testkit::json::Json;
+use rig::json::Json;
 use rig::lines::Rest;
 
 use crate::found::Event;

@@ -1,8 +1,8 @@
 //! Perfetto traces: their instants, but those on tracks that say what is missing.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lastwords_testkit::json::Json;
 use lastwords_testkit::wire::{self, Wire};
+use rig::json::Json;
 
 use crate::found::Event;
 
