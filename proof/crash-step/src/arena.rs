@@ -15,6 +15,8 @@ use lastwords_abi::session::{self as abi, SessionInfo};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
 use lastwords_ring::init::write_region;
 use lastwords_ring::{StreamSpec, init_stream};
+use lastwords_testkit::put::Order;
+use lastwords_testkit::schema::{Record, Type};
 
 use super::scenario::{MAX_EVENTS, MAX_THREADS, MAX_WRITERS, Scenario};
 
@@ -299,8 +301,9 @@ impl Arena {
     }
 
     fn fill_registry(&self, layout: &Layout) {
-        let mut records = Vec::new();
-        (0..IDS).for_each(|id| add_record(&mut records, id));
+        // The machines that the rig knows have this order.
+        let records: Vec<u8> =
+            (0..IDS).flat_map(|id| description(id).encode(Order::Little)).collect();
         let end = registry::RECORDS_OFF + records.len();
         assert!(end as u64 <= REGISTRY_LEN);
         // SAFETY: the region is fresh memory at a page's start, and the records fit in it.
@@ -333,28 +336,17 @@ impl Drop for Arena {
     }
 }
 
-/// Appends the description of event `id`: one field of raw bytes.
-fn add_record(records: &mut Vec<u8>, id: u16) {
-    let mut body = Vec::new();
-    let put = |body: &mut Vec<u8>, text: &str| {
-        body.extend((text.len() as u16).to_ne_bytes());
-        body.extend(text.as_bytes());
-    };
-    body.extend(0u16.to_ne_bytes());
-    body.extend(id.to_ne_bytes());
-    body.extend([registry::level::INFO, 1]);
-    for text in ["crash", &format!("event{id}"), "", "crash_step"] {
-        put(&mut body, text);
+/// The description of event `id`: one field of raw bytes.
+fn description(id: u16) -> Record {
+    Record::Event {
+        channel: 0,
+        id,
+        level: registry::level::INFO,
+        name: ("crash".into(), format!("event{id}")),
+        format: String::new(),
+        source: ("crash_step".into(), 1),
+        fields: vec![("bytes".into(), Type::Bytes)],
     }
-    body.extend(1u32.to_ne_bytes());
-    put(&mut body, "bytes");
-    body.push(registry::field::BYTES);
-    records.extend(((registry::RECORD_HEADER_LEN + body.len()) as u32).to_ne_bytes());
-    records.extend(registry::KIND_EVENT.to_ne_bytes());
-    records.extend(0u16.to_ne_bytes());
-    records.extend(region::checksum(&body).to_ne_bytes());
-    records.extend(body);
-    records.resize(records.len().next_multiple_of(8), 0);
 }
 
 const _: () = assert!(size_of::<StreamInfo>() == 64);

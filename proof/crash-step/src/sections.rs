@@ -8,6 +8,7 @@
 use anyhow::{Context as _, Result};
 
 use super::machine;
+use super::naive::{u16_at, u32_at, u64_at};
 use super::tracee::Tracee;
 
 /// One section.
@@ -97,21 +98,13 @@ fn section(tracee: &Tracee, descriptor: &[u8]) -> Result<Section> {
 /// Address and length of the named section of an ELF file of 64 bits.
 fn elf_section(file: &[u8], name: &[u8]) -> Option<(u64, u64)> {
     let table = u64_at(file.get(..64)?, 0x28) as usize;
-    let (count, names) = (u16_at(file, 0x3c), u16_at(file, 0x3e));
+    let [count, names] = [0x3c, 0x3e].map(|at| usize::from(u16_at(file, at)));
     let header = |i: usize| file.get(table + 64 * i..table + 64 * (i + 1));
     let strings = u64_at(header(names)?, 0x18) as usize;
     (0..count).find_map(|i| {
         let h = header(i)?;
-        let at = strings + u32::from_le_bytes(h[..4].try_into().ok()?) as usize;
+        let at = strings + u32_at(h, 0) as usize;
         let text = file.get(at..at + name.len() + 1)?;
         (text.strip_suffix(&[0])? == name).then(|| (u64_at(h, 0x10), u64_at(h, 0x20)))
     })
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> usize {
-    usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
 }
