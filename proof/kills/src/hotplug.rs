@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::child::{Page, Reports, THREADS};
-use super::{Folder, PAUSE, RESERVATIONS, judge};
+use super::{PAUSE, RESERVATIONS, judge, keep};
 use lastwords_testkit::random::{Random, mix};
 use rig::process::{Killed, wait_until};
 use rig::scratch::{self, Scratch};
@@ -146,9 +146,9 @@ fn kill_one(
         }
     }
     let absent = machine.offline()?;
-    let dir = Folder::create(place.join("storm"))?;
+    let dir = Scratch::create(place, "storm")?;
     let page = Page::create()?;
-    let mut command = super::command("storm", &dir.0, reservation, &page, seed, 0);
+    let mut command = super::command("storm", dir.path(), reservation, &page, seed, 0);
     command.args(["--sub-buffer", &SUB_BUFFER.to_string(), "--rest", &REST.to_string()]);
     let mut child = Killed(command.spawn().context("cannot start a child")?);
     wait_until(&mut child.0, PAUSE, || Ok(page.reports().ready.load(Acquire) >= THREADS as u32))?;
@@ -162,8 +162,9 @@ fn kill_one(
         child.kill()
     })?;
     let short = u64::from(machine.offline()? != 0);
-    let judged = scratch::only_folder(&dir.0).and_then(|folder| judge::recover(&folder)).and_then(
-        |recovered| {
+    let judged = scratch::only_folder(dir.path())
+        .and_then(|folder| judge::recover(&folder))
+        .and_then(|recovered| {
             ensure!(
                 recovered.has_all(),
                 "the rings came round: {} events are too many",
@@ -171,9 +172,8 @@ fn kill_one(
             );
             let judged = judge::judge(&recovered, page.reports(), &HashSet::new())?;
             Ok(Sum { judged, changes, late: recovered.on(absent), short })
-        },
-    );
-    judged.map_err(|error| dir.keep(error))
+        });
+    judged.map_err(|error| keep(&dir, error))
 }
 
 /// Takes CPUs offline and brings them online, those of `first` before all others, until `work` is

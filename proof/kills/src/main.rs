@@ -12,7 +12,7 @@ mod judge;
 mod wedge;
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
@@ -116,16 +116,16 @@ fn run(args: &Args) -> Result<()> {
 /// One child, one kill, one recovery.
 fn kill_one(place: &Path, reservation: &str, seed: u64) -> Result<judge::Sum> {
     let mut rng = Random(seed);
-    let dir = Folder::create(place.join("storm"))?;
+    let dir = Scratch::create(place, "storm")?;
     let page = Page::create()?;
-    let mut child = start("storm", &dir.0, reservation, &page, seed, 0)?;
+    let mut child = start("storm", dir.path(), reservation, &page, seed, 0)?;
     let wanted = if rng.one_in(10) { 1 } else { THREADS as u32 };
     wait_until(&mut child.0, PAUSE, || Ok(page.reports().ready.load(Acquire) >= wanted))?;
     std::thread::sleep(Duration::from_micros(rng.below(4000)));
     child.kill()?;
-    let judged = judge::recover(&scratch::only_folder(&dir.0)?)
+    let judged = judge::recover(&scratch::only_folder(dir.path())?)
         .and_then(|recovered| judge::judge(&recovered, page.reports(), &HashSet::new()));
-    judged.map_err(|error| dir.keep(error))
+    judged.map_err(|error| keep(&dir, error))
 }
 
 /// Starts a child with a job.
@@ -157,26 +157,10 @@ fn command(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu
     command
 }
 
-/// A folder that goes with us.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create(path: PathBuf) -> Result<Self> {
-        scratch::private(&path)?;
-        Ok(Self(path))
-    }
-
-    /// Moves what an error is about to where it stays.
-    fn keep(&self, error: anyhow::Error) -> anyhow::Error {
-        match scratch::keep(&self.0, &format!("lastwords-failed.{}", std::process::id())) {
-            Some(kept) => error.context(format!("kept in {}", kept.display())),
-            None => error,
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+/// Moves the folder that an error is about to where it stays.
+fn keep(dir: &Scratch, error: anyhow::Error) -> anyhow::Error {
+    match scratch::keep(dir.path(), &format!("lastwords-failed.{}", std::process::id())) {
+        Some(kept) => error.context(format!("kept in {}", kept.display())),
+        None => error,
     }
 }

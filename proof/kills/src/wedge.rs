@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::child::{NUMBERED, Page, SURVIVOR};
-use super::{Folder, PAUSE, RESERVATIONS, judge, start};
+use super::{PAUSE, RESERVATIONS, judge, start};
 use lastwords_testkit::random::{Random, mix};
 use rig::process::{Killed, wait_until};
 use rig::scratch::{self, Scratch};
@@ -72,10 +72,10 @@ fn wedge_lttng(count: u64) -> Result<()> {
 fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<()> {
     let begun = Instant::now();
     let mut rng = Random(seed);
-    let dir = Folder::create(place.join(reservation))?;
+    let dir = Scratch::create(place, reservation)?;
     let page = Page::create()?;
     let reports = page.reports();
-    let mut survivor = start("survivor", &dir.0, reservation, &page, seed, 0)?;
+    let mut survivor = start("survivor", dir.path(), reservation, &page, seed, 0)?;
     wait_until(&mut survivor.0, PAUSE, || Ok(reports.ready.load(Acquire) == 1))?;
     let mut calm = Vec::new();
     for round in 0..CALM {
@@ -86,11 +86,11 @@ fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<(
     let mut in_flight = HashSet::new();
     for number in 0..count {
         let cpu = (number % u64::from(cpus())) as u32;
-        kill_writer(&dir.0, reservation, &page, mix(seed ^ number), cpu, &mut rng)?;
+        kill_writer(dir.path(), reservation, &page, mix(seed ^ number), cpu, &mut rng)?;
         in_flight.extend(reports.writers[0].returned()..reports.writers[0].begun());
         took.push(record(&mut survivor, &page, cpu)?);
         let end = reports.writers[SURVIVOR].returned();
-        let found = judge::recover(&scratch::only_folder(&dir.0)?)
+        let found = judge::recover(&scratch::only_folder(dir.path())?)
             .with_context(|| format!("kill {number}"))?;
         judge::has_newest(&found, SURVIVOR, end, NUMBERED)
             .with_context(|| format!("kill {number}, CPU {cpu}"))?;

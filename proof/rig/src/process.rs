@@ -39,7 +39,7 @@ impl Drop for Killed {
 pub fn wait_until(
     child: &mut Child,
     pause: Duration,
-    is_so: impl Fn() -> Result<bool>,
+    mut is_so: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let begun = Instant::now();
     while !is_so()? {

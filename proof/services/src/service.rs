@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use rig::process::{Killed, wait_until};
+use rig::scratch;
 
 use crate::Program;
 
@@ -24,7 +26,7 @@ const ADDRESS: &str = "listening on ";
 
 /// A service that runs.
 pub(crate) struct Service {
-    child: Child,
+    child: Killed,
     folder: PathBuf,
     /// Connections of the orders that wait.
     _waiting: Vec<TcpStream>,
@@ -40,13 +42,6 @@ pub(crate) struct Died {
     pub(crate) folder: PathBuf,
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Service {
     /// Starts a service, and sends it all orders. Returns once it rests.
     pub(crate) fn start(program: &Program, built: &Path, folder: &Path) -> Result<Self> {
@@ -60,7 +55,8 @@ impl Service {
             .stdin(Stdio::null())
             .spawn()
             .with_context(|| program.name.to_owned())?;
-        let mut service = Self { child, folder: folder.to_owned(), _waiting: Vec::new() };
+        let mut service =
+            Self { child: Killed(child), folder: folder.to_owned(), _waiting: Vec::new() };
         let address = service.wait_for("its address", |log| {
             let line = log.lines().find_map(|line| line.strip_prefix(ADDRESS));
             line.filter(|_| log.contains('\n')).map(str::to_owned)
@@ -85,26 +81,23 @@ impl Service {
 
     /// Waits until its log shows something.
     fn wait_for<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> Result<T> {
-        let begun = Instant::now();
-        loop {
-            if let Some(found) = find(&std::fs::read_to_string(log_of(&self.folder))?) {
-                return Ok(found);
-            }
-            if let Some(status) = self.child.try_wait()? {
-                bail!("it ended by itself: {status}");
-            }
-            ensure!(begun.elapsed() < PATIENCE, "{what} does not come");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let (log, mut found) = (log_of(&self.folder), None);
+        let has_come = || {
+            found = find(&std::fs::read_to_string(&log)?);
+            Ok(found.is_some())
+        };
+        wait_until(&mut self.child.0, Duration::from_millis(20), has_come)
+            .with_context(|| what.to_owned())?;
+        found.with_context(|| what.to_owned())
     }
 
     /// Sends the signal until the process is dead: the handlers of Rust's standard library let a
     /// process live on after the first SIGSEGV or SIGBUS that was sent.
     pub(crate) fn kill(mut self, signal: &str) -> Result<Died> {
         let begun = Instant::now();
-        let pid = self.child.id().to_string();
+        let pid = self.child.0.id().to_string();
         let mut sent = 0;
-        while self.child.try_wait()?.is_none() {
+        while self.child.0.try_wait()?.is_none() {
             ensure!(begun.elapsed() < PATIENCE, "it does not die of {signal}");
             // A service that exits by itself takes its time, and may not like a second signal.
             if sent == 0 || signal != "TERM" {
@@ -114,14 +107,10 @@ impl Service {
             }
             std::thread::sleep(Duration::from_millis(30));
         }
-        let sessions = self.folder.join("sessions");
-        let entries = std::fs::read_dir(&sessions).context("its sessions")?;
-        let found = entries.collect::<std::io::Result<Vec<_>>>()?;
-        let [session] = found.as_slice() else { bail!("{} sessions", found.len()) };
         Ok(Died {
-            session: session.path(),
+            session: scratch::only(&self.folder.join("sessions"))?,
             log: std::fs::read_to_string(log_of(&self.folder))?,
-            folder: self.folder.clone(),
+            folder: self.folder,
         })
     }
 }

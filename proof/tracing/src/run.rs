@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rig::process::Killed;
 use rig::scratch;
 
 use crate::judge::{Format, Lack, Report, Sum, is_span_text, judge};
@@ -32,17 +33,13 @@ pub(crate) fn run(
         .args(["record", "--seed", &seed.to_string(), "--shape", &shape.index.to_string()])
         .arg(folder);
     command.env_remove("LASTWORDS").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    let mut child = command.spawn()?;
+    let mut child = Killed(command.spawn()?);
     let begun = Instant::now();
     let status = loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = child.0.try_wait()? {
             break status;
         }
-        if begun.elapsed() > PATIENCE {
-            child.kill()?;
-            child.wait()?;
-            bail!("the program does not end");
-        }
+        ensure!(begun.elapsed() < PATIENCE, "the program does not end");
         std::thread::sleep(Duration::from_millis(1));
     };
     let said = std::fs::read_to_string(folder.join("log"))?;
