@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use lastwords_abi::session::RESERVATION_LOCKLESS;
 use lastwords_abi::stream::CONTROL_OFF;
 use lastwords_ring::StreamSpec;
@@ -507,25 +507,5 @@ impl Run {
         entered.fold((0, 0), |(met, all), s| {
             (met + s.stops.iter().filter(|&&n| n > 0).count(), all + s.stops.len())
         })
-    }
-}
-
-/// Binds this process, and the children it starts, to the first CPU it may use; returns its number.
-pub(crate) fn pin() -> Result<u32> {
-    // SAFETY: the set is a plain bit array, valid when zeroed, and passed with its size.
-    unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        let size = size_of::<libc::cpu_set_t>();
-        ensure!(libc::sched_getaffinity(0, size, &raw mut set) == 0, "sched_getaffinity");
-        let cpu = (0..libc::CPU_SETSIZE as usize)
-            .find(|&c| libc::CPU_ISSET(c, &set))
-            .context("no CPU to run on")?;
-        libc::CPU_ZERO(&mut set);
-        libc::CPU_SET(cpu, &mut set);
-        ensure!(
-            libc::sched_setaffinity(0, size, &raw const set) == 0,
-            "sched_setaffinity to CPU {cpu}"
-        );
-        Ok(cpu as u32)
     }
 }

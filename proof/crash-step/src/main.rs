@@ -124,7 +124,7 @@ fn run_here(args: &Args) -> Result<()> {
         args.scenario.iter().map(find).collect::<Result<_>>()?
     };
     let seed = args.seed.unwrap_or_else(rig::clock_seed);
-    let cpu = drive::pin()?;
+    let cpu = rig::workers::pin()? as u32;
     watch::begin();
     let points = if args.quick { args.points.min(QUICK) } else { args.points };
     let each = points.div_ceil(chosen.len() as u64);

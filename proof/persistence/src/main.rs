@@ -209,16 +209,6 @@ fn state() -> MutexGuard<'static, Option<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Binds this thread to the first CPU that it may use.
-fn pin() -> Result<()> {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let may = sched_getaffinity(None).context("sched_getaffinity")?;
-    let cpu = (0..CpuSet::MAX_CPU).find(|cpu| may.is_set(*cpu)).context("no CPU to run on")?;
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    sched_setaffinity(None, &only).with_context(|| format!("sched_setaffinity to CPU {cpu}"))
-}
-
 /// Records in one session and tries losses of power.
 fn session(
     scenario: &Scenario,
@@ -227,7 +217,7 @@ fn session(
     (each, most): (usize, u64),
 ) -> Result<Counts> {
     // All events are in the ring of one CPU.
-    pin()?;
+    rig::workers::pin()?;
     flush::watch(watched);
     let dir = Scratch::create(&std::env::temp_dir(), "lastwords-persistence")?;
     *state() = Some(State {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// How many CPUs there are to work on.
 pub fn cpus() -> usize {
@@ -19,6 +20,18 @@ pub fn allowed_cpus() -> Result<Vec<usize>> {
     let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     parse_cpus(list.unwrap_or_default().trim())
+}
+
+/// Binds this thread, and what it starts, to the first CPU that it may use. Returns its number.
+///
+/// # Errors
+/// The CPUs are not known, or it cannot be bound.
+pub fn pin() -> Result<usize> {
+    let cpu = allowed_cpus()?[0];
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).with_context(|| format!("sched_setaffinity to CPU {cpu}"))?;
+    Ok(cpu)
 }
 
 /// A list such as `0-2,5`.
