@@ -3,7 +3,7 @@
 
 use crate::ctf::{Form, Remarks, trace};
 use crate::log::{self, LogLine, Relation};
-use crate::samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
+use crate::samples::*;
 use crate::{Choice, Recording, Stats, Tracing};
 use lastwords_ctf::Totals;
 use lastwords_ctf::read::{Trace, unwatched};
@@ -28,6 +28,11 @@ fn all<'a>(fields: &[(u64, Wire<'a>)], number: u64) -> Vec<Wire<'a>> {
 
 fn messages<'a>(fields: &[(u64, Wire<'a>)], number: u64) -> Vec<Message<'a>> {
     all(fields, number).into_iter().map(|value| read(value.bytes())).collect()
+}
+
+/// Returns the messages that a field of all these messages has.
+fn within<'a>(outer: &[Message<'a>], field: u64) -> Vec<Message<'a>> {
+    outer.iter().flat_map(|message| messages(message, field)).collect()
 }
 
 /// Returns the only value of a field.
@@ -63,7 +68,7 @@ fn sample() -> Tracing {
     let first = [
         (100, wake(7)),
         (200, payload(PRINT, 0, 0, 7, &[&words(&[function])[..], b"hello\n\0\0"].concat())),
-        (300, payload(OPEN, 0, 0, 7, &[&2u32.to_le_bytes()[..], &[0; 4], &words(&[65])].concat())),
+        (300, payload(OPEN, 0, 0, 7, &words(&[2, 65]))),
     ];
     let second = [
         (400, payload(ENTRY, 0, 0, 0, &[&words(&[function])[..], &1u32.to_le_bytes()].concat())),
@@ -71,6 +76,16 @@ fn sample() -> Tracing {
     ];
     let pages = vec![page(&first, None), page(&second, Some(9))];
     tracing(ring(vec![Vec::new(), pages], stats), ring(Vec::new(), stats))
+}
+
+/// Returns the first array as the one of a kernel.
+fn tracer(tracing: &Tracing) -> Recording<'_> {
+    Recording { tracing, ring: &*tracing.arrays[0].live }
+}
+
+/// Returns a kernel whose packets are the first of a file and the only ones of a trace.
+fn alone_in_a_file<'a>(tracer: &'a Recording<'a>, boot: Option<i64>) -> Kernel<'a> {
+    Kernel { trace: 0, is_alone: true, tracer, tasks: &[], clock: "local", boot }
 }
 
 /// Returns the packets of the first array.
@@ -101,15 +116,14 @@ fn bundles_names_and_the_log() {
         Task { pid: 9, tgid: 7, comm: "helper".into(), process: None },
     ];
     let traces = [packets(&tracing), log_of(&[(250, 3, "bad news")], 8_000)];
-    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
-    let kernel =
-        Kernel { trace: 0, is_alone: true, tracer, tasks: &tasks, clock: "local", boot: Some(-40) };
+    let tracer = &tracer(&tracing);
+    let kernel = Kernel { tasks: &tasks, ..alone_in_a_file(tracer, Some(-40)) };
     let (totals, out, remarks) = written(&traces, &kernel);
     assert!(remarks.is_empty(), "{remarks:?}");
     assert_eq!((totals.events, totals.bytes), (5, out.len() as u64));
     let packets = messages(&read(&out), 1);
     assert!(packets.iter().all(|packet| number(packet, 10) == 1));
-    let of = |field| packets.iter().flat_map(|packet| messages(packet, field)).collect::<Vec<_>>();
+    let of = |field| within(&packets, field);
     let clocks: Vec<(u64, u64)> =
         messages(&of(6)[0], 1).iter().map(|c| (number(c, 1), number(c, 2))).collect();
     assert_eq!(clocks, [(6, 0), (1, 8_040)], "the boot was 40 ns after time 0 of the clock");
@@ -141,7 +155,7 @@ fn judge_bundles(packets: &[Message<'_>], bundles: &[Message<'_>]) {
         all(&bundles[0], 3).is_empty() && number(&bundles[1], 3) == 1,
         "events are missing before the second"
     );
-    let events: Vec<Message<'_>> = bundles.iter().flat_map(|bundle| messages(bundle, 2)).collect();
+    let events = within(bundles, 2);
     let times: Vec<u64> = events.iter().map(|event| number(event, 1)).collect();
     assert_eq!(times, [100, 200, 300, 400, 500]);
     // Perfetto has no message for the sample's event `sched:wake`.
@@ -159,11 +173,7 @@ fn judge_bundles(packets: &[Message<'_>], bundles: &[Message<'_>]) {
     let call = &messages(&events[2], 329)[0];
     assert_eq!((number(call, 1), number(call, 2)), (2, 65));
     let entry = &messages(&events[3], 437)[0];
-    let symbols = packets
-        .iter()
-        .flat_map(|p| messages(p, 12))
-        .flat_map(|d| messages(&d, 26))
-        .collect::<Vec<_>>();
+    let symbols = within(&within(packets, 12), 26);
     assert_eq!(
         (number(&symbols[0], 1), text(&symbols[0], 2)),
         (number(entry, 2), "do_work".to_owned())
@@ -179,13 +189,13 @@ fn judge_bundles(packets: &[Message<'_>], bundles: &[Message<'_>]) {
 fn a_kernel_and_others_have_one_clock() {
     let tracing = Arc::new(sample());
     let traces = [log_of(&[(250, 3, "x")], 9_000), packets(&tracing)];
-    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
+    let tracer = &tracer(&tracing);
     let kernel =
-        Kernel { trace: 1, is_alone: false, tracer, tasks: &[], clock: "global", boot: Some(60) };
+        Kernel { trace: 1, is_alone: false, clock: "global", ..alone_in_a_file(tracer, Some(60)) };
     let (_, out, remarks) = written(&traces, &kernel);
     assert!(remarks.is_empty(), "{remarks:?}");
     let packets = messages(&read(&out), 1);
-    let snapshots: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 6)).collect();
+    let snapshots = within(&packets, 6);
     assert_eq!(
         (snapshots.len(), number(&snapshots[0], 2)),
         (1, 1),
@@ -196,10 +206,9 @@ fn a_kernel_and_others_have_one_clock() {
     assert_eq!(clocks, [(6, 0), (1, 7_940)]);
     let entered = packets.iter().find(|packet| !all(packet, 132).is_empty()).unwrap();
     assert_eq!((number(entered, 8), number(entered, 58)), (9_250, 1));
-    let bundles: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 1)).collect();
+    let bundles = within(&packets, 1);
     assert_eq!([5, 6, 7].map(|field| number(&bundles[0], field)), [2, 1, 61]);
-    let times: Vec<u64> =
-        bundles.iter().flat_map(|b| messages(b, 2)).map(|event| number(&event, 1)).collect();
+    let times: Vec<u64> = within(&bundles, 2).iter().map(|event| number(event, 1)).collect();
     assert_eq!(times, [100, 200, 300, 400, 500]);
 }
 
@@ -212,9 +221,8 @@ fn clocks_of_one_file_are_related() {
             trace(path, &tracing, array, &choice, offset, Form::Plain, &Remarks::default()).unwrap()
         })
     };
-    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
-    let kernel =
-        |is_alone| Kernel { trace: 0, is_alone, tracer, tasks: &[], clock: "local", boot: None };
+    let tracer = &tracer(&tracing);
+    let kernel = |is_alone| Kernel { is_alone, ..alone_in_a_file(tracer, None) };
     assert!(
         can_hold(&made(Some(5)), Some(&kernel(false)))
             && can_hold(&made(None), Some(&kernel(true)))
@@ -232,17 +240,14 @@ fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
         (501 + 10_000_000, 0, "much later"),
     ];
     let traces = [packets(&tracing), log_of(&lines, 8_000)];
-    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
-    let kernel =
-        Kernel { trace: 0, is_alone: true, tracer, tasks: &[], clock: "boot", boot: Some(0) };
+    let tracer = &tracer(&tracing);
+    let kernel = Kernel { clock: "boot", ..alone_in_a_file(tracer, Some(0)) };
     let (_, out, remarks) = written(&traces, &kernel);
     let packets = messages(&read(&out), 1);
-    let entries: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 132)).collect();
-    assert_eq!(
-        entries.iter().map(|entry| text(entry, 7)).collect::<Vec<_>>(),
-        ["Kernel panic - not syncing: x"]
-    );
-    let marks: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 11)).collect();
+    let entries = within(&packets, 132);
+    let texts: Vec<_> = entries.iter().map(|entry| text(entry, 7)).collect();
+    assert_eq!(texts, ["Kernel panic - not syncing: x"]);
+    let marks = within(&packets, 11);
     assert_eq!((marks.len(), text(&marks[0], 23)), (1, "Kernel panic - not syncing: x".to_owned()));
     assert!(
         matches!(&remarks[..], [Note::Remark(remark)] if remark.starts_with("3 lines")),
@@ -255,31 +260,20 @@ fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
         panic!("{note:?}")
     })
     .unwrap();
-    assert_eq!(
-        messages(&read(&out), 1).iter().filter(|packet| !all(packet, 132).is_empty()).count(),
-        4
-    );
+    assert_eq!(within(&messages(&read(&out), 1), 132).len(), 4);
 }
 
 #[test]
 fn times_before_the_boot_are_not_dropped() {
     let tracing = Arc::new(sample());
     let traces = [packets(&tracing)];
-    let tracer = &Recording { tracing: &tracing, ring: &*tracing.arrays[0].live };
+    let tracer = &tracer(&tracing);
     for (boot, is_related) in [(-100, true), (-101, false)] {
-        let kernel = Kernel {
-            trace: 0,
-            is_alone: true,
-            tracer,
-            tasks: &[],
-            clock: "local",
-            boot: Some(boot),
-        };
-        let (_, out, remarks) = written(&traces, &kernel);
+        let (_, out, remarks) = written(&traces, &alone_in_a_file(tracer, Some(boot)));
         let packets = messages(&read(&out), 1);
-        let bundle = packets.iter().flat_map(|packet| messages(packet, 1)).next().unwrap();
+        let bundle = &within(&packets, 1)[0];
         assert_eq!(
-            (!all(&bundle, 5).is_empty(), remarks.is_empty()),
+            (!all(bundle, 5).is_empty(), remarks.is_empty()),
             (is_related, is_related),
             "{remarks:?}"
         );

@@ -163,117 +163,59 @@ pub(crate) const WAKE: u16 = 300;
 pub(crate) const BROKEN: u16 = 301;
 pub(crate) const OPEN: u16 = 302;
 
-/// Returns an event format. Fields are `declaration:offset:size:signed`; the common fields are put
-/// before them.
+/// Returns an event format. Fields are `declaration:offset:size:signed`, separated by commas; the
+/// common fields are put before them.
 pub(crate) fn format(
     system: &str,
     id: u16,
     name: &str,
-    fields: &[&str],
+    fields: &str,
     print: &str,
 ) -> (u16, lastwords_ftrace::Format) {
-    let common = [
-        "unsigned short common_type:0:2:0",
-        "unsigned char common_flags:2:1:0",
-        "unsigned char common_preempt_count:3:1:0",
-        "int common_pid:4:4:1",
-    ];
-    let line = |field: &&str| {
-        let parts: Vec<&str> = field.split(':').collect();
+    let common = "unsigned short common_type:0:2:0, unsigned char common_flags:2:1:0, \
+                  unsigned char common_preempt_count:3:1:0, int common_pid:4:4:1";
+    let line = |field: &str| {
+        let parts: Vec<&str> = field.trim().split(':').collect();
         format!(
             "\tfield:{};\toffset:{};\tsize:{};\tsigned:{};\n",
             parts[0], parts[1], parts[2], parts[3]
         )
     };
-    let (common, own): (String, String) =
-        (common.iter().map(line).collect(), fields.iter().map(line).collect());
+    let [common, own] = [common, fields].map(|all| all.split(',').map(line).collect::<String>());
     let text = format!("name: {name}\nID: {id}\nformat:\n{common}\n{own}\nprint fmt: {print}\n");
     (id, format_file::parse(system, &text).expect("a format"))
 }
 
-/// Declaration, name, offset, size and sign of a field.
-pub(crate) type Declared = (&'static str, &'static str, u32, u32, bool);
+/// Returns the format of an entry of ftrace's own.
+pub(crate) fn entry_format(id: u16, name: &str, fields: &str) -> (u16, lastwords_ftrace::Format) {
+    format("ftrace", id, name, fields, "\"\"")
+}
 
 /// Returns a format with this print format and these fields of its own.
-pub(crate) fn printed(fields: &[Declared], print_format: &str) -> lastwords_ftrace::Format {
-    let field =
-        |&(declaration, name, offset, size, is_signed): &Declared| lastwords_ftrace::Field {
-            declaration: declaration.into(),
-            name: name.into(),
-            offset,
-            size,
-            is_signed,
-            is_common: false,
-        };
-    lastwords_ftrace::Format {
-        id: 1,
-        system: "s".into(),
-        name: "e".into(),
-        fields: fields.iter().map(field).collect(),
-        print_format: print_format.into(),
-        probed: None,
-    }
+pub(crate) fn printed(fields: &str, print_format: &str) -> lastwords_ftrace::Format {
+    let (_, mut format) = format("s", 1, "e", fields, print_format);
+    format.fields.retain(|field| !field.is_common);
+    format
 }
 
 /// Returns the formats of the events that samples have.
 fn formats() -> [(u16, lastwords_ftrace::Format); 8] {
+    let ip = "unsigned long ip:8:8:0";
+    let function = "unsigned long func:8:8:0, int depth:16:4:1";
+    let exit = "unsigned int overrun:20:4:0, unsigned long long calltime:24:8:0, \
+                unsigned long long rettime:32:8:0";
+    let print = "\"%ps: %s\", (void *)REC->ip, REC->buf";
+    let wake = ("char comm[8]:8:8:0, pid_t pid:16:4:1", "\"comm=%s pid=%d\", REC->comm, REC->pid");
+    let call = "int __syscall_nr:8:4:1, int flags:16:8:0";
     [
-        format(
-            "ftrace",
-            FUNCTION,
-            "function",
-            &["unsigned long ip:8:8:0", "unsigned long parent_ip:16:8:0"],
-            "\"\"",
-        ),
-        format(
-            "ftrace",
-            STACK,
-            "kernel_stack",
-            &["int size:8:4:1", "unsigned long caller[8]:16:64:0"],
-            "\"\"",
-        ),
-        format(
-            "ftrace",
-            PRINT,
-            "print",
-            &["unsigned long ip:8:8:0", "char buf[]:16:0:0"],
-            "\"%ps: %s\", (void *)REC->ip, REC->buf",
-        ),
-        format(
-            "ftrace",
-            ENTRY,
-            "funcgraph_entry",
-            &["unsigned long func:8:8:0", "int depth:16:4:1"],
-            "\"\"",
-        ),
-        format(
-            "ftrace",
-            EXIT,
-            "funcgraph_exit",
-            &[
-                "unsigned long func:8:8:0",
-                "int depth:16:4:1",
-                "unsigned int overrun:20:4:0",
-                "unsigned long long calltime:24:8:0",
-                "unsigned long long rettime:32:8:0",
-            ],
-            "\"\"",
-        ),
-        format(
-            "sched",
-            WAKE,
-            "wake",
-            &["char comm[8]:8:8:0", "pid_t pid:16:4:1"],
-            "\"comm=%s pid=%d\", REC->comm, REC->pid",
-        ),
-        format("sched", BROKEN, "broken", &["int a:8:4:1"], "\"%d\", only_the_kernel(REC->a)"),
-        format(
-            "syscalls",
-            OPEN,
-            "sys_enter_open",
-            &["int __syscall_nr:8:4:1", "int flags:16:8:0"],
-            "\"\"",
-        ),
+        entry_format(FUNCTION, "function", &format!("{ip}, unsigned long parent_ip:16:8:0")),
+        entry_format(STACK, "kernel_stack", "int size:8:4:1, unsigned long caller[8]:16:64:0"),
+        format("ftrace", PRINT, "print", &format!("{ip}, char buf[]:16:0:0"), print),
+        entry_format(ENTRY, "funcgraph_entry", function),
+        entry_format(EXIT, "funcgraph_exit", &format!("{function}, {exit}")),
+        format("sched", WAKE, "wake", wake.0, wake.1),
+        format("sched", BROKEN, "broken", "int a:8:4:1", "\"%d\", only_the_kernel(REC->a)"),
+        format("syscalls", OPEN, "sys_enter_open", call, "\"\""),
     ]
 }
 
@@ -304,6 +246,19 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
             ByteOrder::Little,
         )
     }
+}
+
+/// Returns a machine whose only array has CPUs with these pages.
+pub(crate) fn alone(pages: Vec<Vec<Vec<u8>>>, stats: Stats) -> Tracing {
+    let top = ring(pages, stats);
+    let mut machine = tracing(top.clone(), top);
+    machine.arrays.truncate(1);
+    machine
+}
+
+/// Returns a machine without events.
+pub(crate) fn silent() -> Tracing {
+    alone(Vec::new(), Stats::default())
 }
 
 /// Returns a wake-up of pid 9.

@@ -5,7 +5,7 @@ use std::process::Command;
 use super::*;
 use crate::Stats;
 use crate::log::{self, LogLine, Relation};
-use crate::samples::{FUNCTION, OPEN, PRINT, STACK, page, payload, ring, tracing, wake, words};
+use crate::samples::*;
 use crate::values::tests as values;
 use lastwords_ctf::Totals;
 use lastwords_ctf::read::{copy, unwatched};
@@ -35,23 +35,13 @@ fn write(
 fn sample() -> Tracing {
     let stats = Stats { entries: 5, overrun: 3, ..Stats::default() };
     let function = 0xffff_ffff_8100_0100u64;
-    let stack = [&2u32.to_le_bytes()[..], &[0; 4], &words(&[function, 16])].concat();
     let first = [
         (100, wake(7)),
         (200, payload(PRINT, 0, 0, 7, &[&words(&[function])[..], b"a \"b\"\n\0\0"].concat())),
-        (
-            300,
-            payload(
-                OPEN,
-                0,
-                0,
-                7,
-                &[&2u32.to_le_bytes()[..], &[0; 4], &words(&[u64::MAX])].concat(),
-            ),
-        ),
+        (300, payload(OPEN, 0, 0, 7, &words(&[2, u64::MAX]))),
     ];
     let second = [
-        (400, payload(STACK, 0, 0, 0, &stack)),
+        (400, payload(STACK, 0, 0, 0, &words(&[2, function, 16]))),
         (500, payload(FUNCTION, 0, 0, 9, &words(&[function, 1]))),
         (600, payload(999, 0, 0, 9, b"abcd")),
     ];
@@ -150,8 +140,9 @@ fn lines(
     records: &[LogLine],
 ) -> (Vec<Value>, Vec<String>) {
     let tracing = Arc::new(tracing);
-    let mut traces: Vec<Trace> =
-        (0..2).map(|array| traced(&tracing, array, choice, Form::Lines)).collect();
+    let mut traces: Vec<Trace> = (0..tracing.arrays.len())
+        .map(|array| traced(&tracing, array, choice, Form::Lines))
+        .collect();
     let offset = Some(10_000_000_000);
     traces.push(
         log::trace(
@@ -240,7 +231,7 @@ fn fields_of_each_kind() {
     let mut event = values::payload();
     event[..2].copy_from_slice(&format.id.to_le_bytes());
     let pages = vec![page(&[(100, event)], None)];
-    let mut made = tracing(ring(vec![pages], Stats::default()), ring(Vec::new(), Stats::default()));
+    let mut made = alone(vec![pages], Stats::default());
     made.formats.insert(format.id, format);
     let (lines, faults) = lines(made, &Choice::default(), &Selection::default(), &[]);
     let fields = json!({"comm": "ab", "name": "me", "list": [5, 6], "ok": true, "mac": "090807", "low": -2,
@@ -287,11 +278,10 @@ fn faults_of_a_page_are_reported() {
     let second = 16 + 4 + 4 + 20 + 4;
     cut[second..second + 4].copy_from_slice(&9999u32.to_le_bytes());
     // An event without its last field.
-    let short = payload(crate::samples::WAKE, 0, 0, 7, b"init\0\0\0\0");
+    let short = payload(WAKE, 0, 0, 7, b"init\0\0\0\0");
     let pages =
         vec![cut, page(&[(300, short), (310, wake(9))], None), page(&[(50, wake(7))], None)];
-    let made =
-        || tracing(ring(vec![pages.clone()], Stats::default()), ring(Vec::new(), Stats::default()));
+    let made = || alone(vec![pages.clone()], Stats::default());
     let (lines, faults) = lines(made(), &Choice::default(), &Selection::default(), &[]);
     let events: Vec<_> = lines[1..]
         .iter()
@@ -331,7 +321,7 @@ fn faults_of_a_page_are_reported() {
 #[test]
 fn sub_buffers_that_are_missing_are_told() {
     let pages = vec![page(&[(100, wake(7))], None), Vec::new(), page(&[(300, wake(9))], None)];
-    let made = tracing(ring(vec![pages], Stats::default()), ring(Vec::new(), Stats::default()));
+    let made = alone(vec![pages], Stats::default());
     let dir = tempfile::tempdir().unwrap();
     let (totals, _) =
         write(&dir.path().join("trace"), made, &Choice::default(), Version::V1_8).unwrap();

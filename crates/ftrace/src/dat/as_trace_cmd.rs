@@ -31,9 +31,7 @@ fn machine(payloads: Vec<Vec<u8>>) -> Tracing {
     let events: Vec<_> = (1_000_000u64..).step_by(1000).zip(payloads).collect();
     let pages = events.chunks(40).map(|events| page(events, None)).collect();
     let stats = Stats { entries: events.len() as u64, ..Stats::default() };
-    let mut machine = tracing(ring(vec![pages], stats), ring(Vec::new(), Stats::default()));
-    machine.arrays.truncate(1);
-    machine
+    alone(vec![pages], stats)
 }
 
 /// Writes a new file of the machine and returns its path.
@@ -76,20 +74,16 @@ fn scheduling(seed: u64) -> Tracing {
         });
     }
     let mut machine = machine(payloads);
-    let pair = ["char comm[16]:8:16:0", "pid_t pid:24:4:1"];
-    let pairs = [
-        "char prev_comm[16]:8:16:0",
-        "pid_t prev_pid:24:4:1",
-        "char next_comm[16]:28:16:0",
-        "pid_t next_pid:44:4:1",
-    ];
+    let pair = "char comm[16]:8:16:0, pid_t pid:24:4:1";
+    let pairs = "char prev_comm[16]:8:16:0, pid_t prev_pid:24:4:1, char next_comm[16]:28:16:0, \
+                 pid_t next_pid:44:4:1";
     let print = "\"comm=%s pid=%d\", REC->comm, REC->pid";
     let switch = "\"prev_comm=%s prev_pid=%d ==> next_comm=%s next_pid=%d\", REC->prev_comm, REC->prev_pid, REC->next_comm, REC->next_pid";
     machine.formats.extend([
-        format("sched", SWITCH, "sched_switch", &pairs, switch),
-        format("sched", WAKEUP, "sched_wakeup", &pair, print),
-        format("sched", NEW, "sched_wakeup_new", &pair, print),
-        format("sched", WAKING, "sched_waking", &pair, print),
+        format("sched", SWITCH, "sched_switch", pairs, switch),
+        format("sched", WAKEUP, "sched_wakeup", pair, print),
+        format("sched", NEW, "sched_wakeup_new", pair, print),
+        format("sched", WAKING, "sched_waking", pair, print),
     ]);
     machine
 }
@@ -333,11 +327,7 @@ fn a_head_around_sub_buffers_is_read_as_a_whole_file() {
         events.chunks(40).map(|events| page(events, None)).collect::<Vec<_>>()
     };
     let stats = Stats { entries: 600, ..Stats::default() };
-    let mut machine = tracing(
-        ring(vec![lane(1_000_000), lane(1_000_700)], stats),
-        ring(Vec::new(), Stats::default()),
-    );
-    machine.arrays.truncate(1);
+    let machine = alone(vec![lane(1_000_000), lane(1_000_700)], stats);
     let folder = tempfile::tempdir().unwrap();
     for version in [6, 7] {
         let options = WriteOptions { version: Some(version), ..WriteOptions::default() };

@@ -209,19 +209,14 @@ fn trace_cmd_reads_a_written_file() {
 /// values. The text must be that of trace-cmd.
 #[test]
 fn addresses_and_unknown_names_are_those_of_trace_cmd() {
-    let fields = [
-        "__u8 saddr[4]:8:4:0",
-        "__u8 daddr[4]:12:4:0",
-        "__u8 six[16]:16:16:0",
-        "__u32 state:32:4:0",
-        "int last:36:4:1",
-    ];
+    let fields = "__u8 saddr[4]:8:4:0, __u8 daddr[4]:12:4:0, __u8 six[16]:16:16:0, \
+                  __u32 state:32:4:0, int last:36:4:1";
     let print = concat!(
         "\"%pI4 to %pI4 %pI6c state=%s flags=%s last=%d\", REC->saddr, REC->daddr, REC->six, ",
         "__print_symbolic(REC->state, { UNKNOWN_ONE, \"one\" }, { 2, \"two\" }, { 3, \"three\" }), ",
         "__print_flags(REC->state, \"|\", { UNKNOWN_BIT, \"bit\" }, { 1, \"A\" }, { 2, \"B\" }), REC->last"
     );
-    let (id, found) = format("tcp", 400, "tcp_state", &fields, print);
+    let (id, found) = format("tcp", 400, "tcp_state", fields, print);
     let mut random = Random(7);
     let events: Vec<_> = (0..60u64)
         .map(|number| {
@@ -236,10 +231,8 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
             (1_000_000 + 1000 * number, payload(id, 0, 0, 7, &rest))
         })
         .collect();
-    let mut machine = machine();
+    let mut machine = alone(vec![vec![page(&events, None)]], Stats::default());
     machine.formats.insert(id, found);
-    machine.arrays.truncate(1);
-    machine.arrays[0].live = ring(vec![vec![page(&events, None)]], Stats::default());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.dat");
     write(&path, &machine, &WriteOptions::default()).unwrap();

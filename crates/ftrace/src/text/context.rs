@@ -218,14 +218,8 @@ impl<'a> Tasks<'a> {
                 None => room.extend_from_slice(b"(-------) "),
                 Some(tgid) => {
                     room.push(b'(');
-                    number(
-                        &mut room,
-                        Spec { width: 7, ..Spec::default() },
-                        u64::from(*tgid),
-                        false,
-                        10,
-                        false,
-                    );
+                    let right = Spec { width: 7, ..Spec::default() };
+                    number(&mut room, right, u64::from(*tgid), false, 10, false);
                     room.extend_from_slice(b") ");
                 }
             }
@@ -395,14 +389,12 @@ pub(super) fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stats;
-    use crate::samples::{ring, tracing};
+    use crate::samples::silent;
 
     /// Uprobes of these kernels set all bits: the texts are those of the kernels' own `trace`.
     #[test]
     fn lazy_rescheduling_is_shown_by_kernels_that_have_it() {
-        let mut machine =
-            tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+        let mut machine = silent();
         let mut shown = |release: &str, uname: &str, flags: u8| {
             (machine.release, machine.uname) = (release.to_owned(), uname.to_owned());
             let mut out = Vec::new();
@@ -424,8 +416,7 @@ mod tests {
     /// shows disabled bottom halves.
     #[test]
     fn flags_are_those_that_the_kernel_shows() {
-        let mut machine =
-            tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+        let mut machine = silent();
         let mut shown = |release: &str, flags: u8, preempt: u8| {
             (machine.release, machine.flag_columns) =
                 (release.to_owned(), FlagColumns::of_release(release));

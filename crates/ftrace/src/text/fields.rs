@@ -6,7 +6,7 @@ use lastwords_bytes::{ByteOrder, low_u32};
 use super::slot::Slot;
 use crate::is_since;
 use crate::page::{long, word};
-use crate::print::{Names, Show, Spec, hex, joined, number, padded};
+use crate::print::{Names, Show, Spec, hex, joined, number, padded, padded_hex};
 use lastwords_trace::nul;
 use lastwords_trace::text::number::{Constant, unsigned};
 
@@ -149,14 +149,7 @@ impl Fields {
                 };
                 out.extend_from_slice(b"(0x");
                 let width = low_u32(bytes.len() as u64).saturating_mul(2);
-                number(
-                    out,
-                    Spec { width, zero: true, ..Spec::default() },
-                    address,
-                    false,
-                    16,
-                    false,
-                );
+                padded_hex(out, address, width);
                 if let Some(text) = names.text_at(address) {
                     out.push(b':');
                     out.extend_from_slice(nul::until(&text));
@@ -255,7 +248,6 @@ fn other(out: &mut Vec<u8>, bytes: &[u8], order: ByteOrder) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stats;
     use crate::samples;
 
     /// The fields of an event as kernels of these releases show them.
@@ -265,7 +257,7 @@ mod tests {
             "irq",
             9,
             "e",
-            &["u16 port:8:2:0", "__data_loc unsigned char[] line:12:4:0", "s32 caller_offs:16:4:1"],
+            "u16 port:8:2:0, __data_loc unsigned char[] line:12:4:0, s32 caller_offs:16:4:1",
             "",
         );
         let mut payload = vec![0; 20];
@@ -273,8 +265,7 @@ mod tests {
         payload[12..16].copy_from_slice(&(4u32 << 16 | 20).to_le_bytes());
         payload[16..20].copy_from_slice(&8u32.to_le_bytes());
         payload.extend_from_slice(b"*\x01b\0");
-        let no_ring = || samples::ring(Vec::new(), Stats::default());
-        let tracing = samples::tracing(no_ring(), no_ring());
+        let tracing = samples::silent();
         let show = |release, payload: &[u8]| {
             let mut out = Vec::new();
             let mut names = Names::new(&tracing, true);

@@ -118,8 +118,7 @@ fn key(common: Common) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stats;
-    use crate::samples::{ring, tracing};
+    use crate::samples::silent;
     use proptest::prelude::*;
 
     proptest! {
@@ -130,7 +129,7 @@ mod tests {
             in_ns in any::<bool>(),
             tgid in any::<bool>(),
         ) {
-            let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+            let mut machine = silent();
             machine.comms.insert(8, "a name that is longer than what is remembered of a line's head, by far".into());
             let mut tasks = Tasks::new(&machine, tgid);
             let mut heads = HeadCache::new(true, in_ns, None);

@@ -249,14 +249,9 @@ mod tests {
     #[test]
     fn bytes_have_a_text_if_one_can_be_printed() {
         let print = r#""fd: 0x%08lx, buf: 0x%08lx (%s), count: 0x%08lx", ((unsigned long)(REC->fd)), ((unsigned long)(REC->buf)), __print_dynamic_array(__buf_val, 1), ((unsigned long)(REC->count))"#;
-        let fields = [
-            "int __syscall_nr:8:4:1",
-            "unsigned int fd:16:8:0",
-            "const char * buf:24:8:0",
-            "size_t count:32:8:0",
-            "__data_loc char[] __buf_val:40:4:0",
-        ];
-        let (_, format) = samples::format("syscalls", 9, "sys_enter_write", &fields, print);
+        let fields = "int __syscall_nr:8:4:1, unsigned int fd:16:8:0, const char * buf:24:8:0, \
+                      size_t count:32:8:0, __data_loc char[] __buf_val:40:4:0";
+        let (_, format) = samples::format("syscalls", 9, "sys_enter_write", fields, print);
         let syscall = Syscall::from_format(&format, true).expect("a system call");
         let show = |bytes: &[u8], count: u64| {
             let mut payload = vec![0; 44];

@@ -45,13 +45,7 @@ fn machine(begin: u64) -> Tracing {
         events.chunks(40).map(|events| page(events, None)).collect::<Vec<_>>()
     };
     let stats = Stats { entries: 50, ..Stats::default() };
-    let mut machine = tracing(
-        ring(vec![lane(begin), lane(begin + 1000)], stats),
-        ring(Vec::new(), Stats::default()),
-    );
-    machine.arrays.truncate(1);
-    machine.cpus = 2;
-    machine
+    alone(vec![lane(begin), lane(begin + 1000)], stats)
 }
 
 fn save(path: PathBuf, machine: &Tracing, version: u8, relation: Relation) -> PathBuf {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::samples::{self, Declared};
+use crate::samples;
 use crate::{Field, HeaderPage, Symbol, SymbolRow, Symbols, Tracing};
 use lastwords_bytes::ByteOrder;
 use proptest::prelude::*;
@@ -40,21 +40,10 @@ fn tracing() -> Tracing {
     }
 }
 
-const FIELDS: [Declared; 13] = [
-    ("int a", "a", 0, 4, true),
-    ("u8 b", "b", 4, 1, false),
-    ("char comm[8]", "comm", 8, 8, true),
-    ("u64 p", "p", 16, 8, false),
-    ("__data_loc char[] name", "name", 24, 4, false),
-    ("__data_loc u32[] list", "list", 28, 4, false),
-    ("__u8 ip[16]", "ip", 32, 16, false),
-    ("u16 words[2]", "words", 48, 4, false),
-    ("__rel_loc char[] rel", "rel", 52, 4, false),
-    ("__u8 four[4]", "four", 32, 4, false),
-    ("__u8 zero[4]", "zero", 36, 4, false),
-    ("__be16 port[1]", "port", 34, 2, false),
-    ("__u64 eight[1]", "eight", 32, 8, false),
-];
+const FIELDS: &str = "int a:0:4:1, u8 b:4:1:0, char comm[8]:8:8:1, u64 p:16:8:0, __data_loc char[] name:24:4:0, \
+    __data_loc u32[] list:28:4:0, __u8 ip[16]:32:16:0, u16 words[2]:48:4:0, \
+    __rel_loc char[] rel:52:4:0, __u8 four[4]:32:4:0, __u8 zero[4]:36:4:0, \
+    __be16 port[1]:34:2:0, __u64 eight[1]:32:8:0";
 
 fn payload() -> Vec<u8> {
     let mut out = vec![0; 56];
@@ -75,7 +64,7 @@ fn payload() -> Vec<u8> {
 }
 
 fn format(print_format: &str) -> Format {
-    samples::printed(&FIELDS, print_format)
+    samples::printed(FIELDS, print_format)
 }
 
 /// Returns the text, or why it is not wholly the kernel's.
@@ -293,11 +282,10 @@ fn statements_have_the_value_of_the_last() {
 /// last and the next field.
 #[test]
 fn stacks_of_synthetic_events_are_named() {
-    let fields =
-        [("__data_loc unsigned long[] stack", "stack", 8, 8, false), ("u64 d", "d", 16, 8, false)];
+    let fields = "__data_loc unsigned long[] stack:8:8:0, u64 d:16:8:0";
     let synthetic = |print_format: &str| Format {
         system: "synthetic".into(),
-        ..samples::printed(&fields, print_format)
+        ..samples::printed(fields, print_format)
     };
     let mut payload = vec![0; 24];
     payload[8..12].copy_from_slice(&(24u32 << 16 | 24).to_le_bytes());

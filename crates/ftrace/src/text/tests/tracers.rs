@@ -13,36 +13,23 @@ fn traced(tracer: &str, events: &[(u64, Vec<u8>)]) -> Tracing {
     let mut machine =
         tracing(ring(vec![vec![page(events, None)]], stats(events.len() as u64, 0)), empty());
     machine.arrays[0].tracer = Some(tracer.into());
-    let fields = ["u64 phys:8:8:0", "u64 value:16:8:0", "u64 pc:24:8:0", "int map_id:32:4:1"];
-    let ends = ["u8 opcode:36:1:0", "u8 width:37:1:0"];
-    let rw = format("ftrace", RW, "mmiotrace_rw", &[&fields[..], &ends].concat(), "\"\"");
-    let places = [
-        "u64 phys:8:8:0",
-        "u64 virt:16:8:0",
-        "u64 len:24:8:0",
-        "int map_id:32:4:1",
-        "u8 opcode:36:1:0",
-    ];
-    let map = format("ftrace", MAP, "mmiotrace_map", &places, "\"\"");
-    let names = [
-        "unsigned int line:8:4:0",
-        "char func[31]:12:31:0",
-        "char file[21]:43:21:0",
-        "char correct:64:1:0",
-    ];
-    let branch = format("ftrace", BRANCH, "branch", &names, "\"\"");
-    let numbers = [
-        "u64 sector:16:8:0",
-        "u32 bytes:24:4:0",
-        "u32 action:28:4:0",
-        "u32 pid:32:4:0",
-        "u32 device:36:4:0",
-    ];
-    let more = ["u32 cpu:40:4:0", "u16 error:44:2:0", "u16 pdu_len:46:2:0", "char data[]:48:0:0"];
-    let block = format("ftrace", BLOCK, "blktrace", &[&numbers[..], &more].concat(), "\"\"");
-    let callers = ["unsigned int tgid:8:4:0", "unsigned long caller[8]:16:64:0"];
-    let user = format("ftrace", USER, "user_stack", &callers, "\"\"");
-    machine.formats.extend([rw, map, branch, block, user]);
+    let rw = "u64 phys:8:8:0, u64 value:16:8:0, u64 pc:24:8:0, int map_id:32:4:1, u8 opcode:36:1:0, \
+              u8 width:37:1:0";
+    let map =
+        "u64 phys:8:8:0, u64 virt:16:8:0, u64 len:24:8:0, int map_id:32:4:1, u8 opcode:36:1:0";
+    let branch = "unsigned int line:8:4:0, char func[31]:12:31:0, char file[21]:43:21:0, \
+                  char correct:64:1:0";
+    let block = "u64 sector:16:8:0, u32 bytes:24:4:0, u32 action:28:4:0, u32 pid:32:4:0, \
+                 u32 device:36:4:0, u32 cpu:40:4:0, u16 error:44:2:0, u16 pdu_len:46:2:0, \
+                 char data[]:48:0:0";
+    let user = "unsigned int tgid:8:4:0, unsigned long caller[8]:16:64:0";
+    machine.formats.extend([
+        entry_format(RW, "mmiotrace_rw", rw),
+        entry_format(MAP, "mmiotrace_map", map),
+        entry_format(BRANCH, "branch", branch),
+        entry_format(BLOCK, "blktrace", block),
+        entry_format(USER, "user_stack", user),
+    ]);
     machine
 }
 
@@ -197,10 +184,9 @@ fn block_requests_in_bytes() {
     let new = payload(BLOCK, 0, 0, 7, &rest.concat());
     assert_eq!(new.len(), 64 + 5);
     let mut machine = traced("blk", &[(2_000, new.clone())]);
-    let numbers =
-        ["u64 sector:16:8:0", "u32 bytes:24:4:0", "u64 action:32:8:0", "u32 device:40:4:0"];
-    let more = ["u16 error:48:2:0", "u16 pdu_len:50:2:0", "char data[]:64:0:0"];
-    let (id, block) = format("ftrace", BLOCK, "blktrace", &[&numbers[..], &more].concat(), "\"\"");
+    let fields = "u64 sector:16:8:0, u32 bytes:24:4:0, u64 action:32:8:0, u32 device:40:4:0, \
+                  u16 error:48:2:0, u16 pdu_len:50:2:0, char data[]:64:0:0";
+    let (id, block) = entry_format(BLOCK, "blktrace", fields);
     machine.formats.insert(id, block);
     assert_eq!(shown(machine), [&begin(2_000)[..], &new[16..48 + 5]].concat());
 }
@@ -267,11 +253,11 @@ fn words_for_preemption() {
 
 #[test]
 fn contexts_of_a_timer() {
-    let fields = ["unsigned int seqnum:8:4:0", "int context:12:4:1", "u64 timer_latency:16:8:0"];
+    let fields = "unsigned int seqnum:8:4:0, int context:12:4:1, u64 timer_latency:16:8:0";
     let event = |context: u64| payload(16, 0, 0, 7, &words(&[context << 32 | 5, 777]));
     let mut machine =
         traced("timerlat", &[(1_000, event(0)), (2_000, event(1)), (3_000, event(2))]);
-    machine.formats.extend([format("ftrace", 16, "timerlat", &fields, "\"\"")]);
+    machine.formats.extend([entry_format(16, "timerlat", fields)]);
     let out = body(&machine);
     let contexts: Vec<&str> = out.lines().filter_map(|l| l.split(" context ").nth(1)).collect();
     let ends =
