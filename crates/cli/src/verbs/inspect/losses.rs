@@ -56,10 +56,11 @@ pub(super) fn write_faults(
 pub(super) fn remarks<'n>(notes: impl IntoIterator<Item = &'n String>) -> Vec<String> {
     let mut said: Vec<(String, u64)> = Vec::new();
     for note in notes {
-        let is_internal = |part: &&str| {
+        let is_internal = |part: &String| {
             part.contains("0x") || part.contains("struct ") || part.contains("offset ")
         };
-        let parts: Vec<&str> = note.split(": ").take_while(|part| !is_internal(part)).collect();
+        let parts = note.split(": ").map(without_places);
+        let parts: Vec<String> = parts.take_while(|part| !is_internal(part)).collect();
         let short = if parts.is_empty() { note.clone() } else { parts.join(": ") };
         match said.iter_mut().find(|(known, _)| *known == short) {
             Some((_, times)) => *times += 1,
@@ -69,6 +70,17 @@ pub(super) fn remarks<'n>(notes: impl IntoIterator<Item = &'n String>) -> Vec<St
     let times =
         |(short, times)| if times == 1 { short } else { format!("{short} ({times} times)") };
     said.into_iter().map(times).collect()
+}
+
+/// Leaves the addresses out of words such as `perf event at 0xff23 of perf (113)`.
+fn without_places(part: &str) -> String {
+    let mut out = String::new();
+    for (number, piece) in part.split(" at 0x").enumerate() {
+        let digits = piece.bytes().take_while(u8::is_ascii_hexdigit).count();
+        // The rest of an address is left out.
+        out.push_str(if number == 0 { piece } else { piece.get(digits..).unwrap_or_default() });
+    }
+    out
 }
 
 /// The losses of a ring for one reason.
@@ -322,5 +334,13 @@ mod tests {
             said,
             ["CPU 1: the reader's sub-buffer is not known (2 times)", "the stream ended early"]
         );
+        // The words around an address stay.
+        let of_perf = |event: &str| {
+            format!(
+                "missing: perf event at {event} of perf (113): id of struct perf_event at {event}"
+            )
+        };
+        let said = remarks(&[of_perf("0xff23ed9a044554a0"), of_perf("0xff23ed9a04455ef0")]);
+        assert_eq!(said, ["missing: perf event of perf (113) (2 times)"]);
     }
 }
