@@ -15,13 +15,6 @@ fn programs() -> [std::path::PathBuf; 2] {
         .map(|(compiler, flags)| compile(compiler, flags, "tests/capi/c/hostile.c"))
 }
 
-fn runs(what: &str) {
-    let sessions = tempfile::tempdir().expect("a folder");
-    for compiled in programs() {
-        run(program(sessions.path(), &compiled).arg(what));
-    }
-}
-
 /// Returns how many events of each name a killed program left, and what it printed after its
 /// folder.
 fn left(compiled: &Path, what: &str) -> (BTreeMap<String, usize>, String) {
@@ -38,24 +31,16 @@ fn left(compiled: &Path, what: &str) -> (BTreeMap<String, usize>, String) {
     (counts, rest.trim().to_owned())
 }
 
+/// Wrong arguments are refused, choices are taken or refused, errno stays, and sessions end while
+/// threads record.
 #[test]
-fn wrong_arguments_are_refused() {
-    runs("nulls");
-}
-
-#[test]
-fn choices_are_taken_or_refused() {
-    runs("choices");
-}
-
-#[test]
-fn errno_stays() {
-    runs("errno");
-}
-
-#[test]
-fn sessions_end_while_threads_record() {
-    runs("ends");
+fn careless_programs_run() {
+    for what in ["nulls", "choices", "errno", "ends"] {
+        let sessions = tempfile::tempdir().expect("a folder");
+        for compiled in programs() {
+            run(program(sessions.path(), &compiled).arg(what));
+        }
+    }
 }
 
 #[test]
