@@ -2,4 +2,6 @@
 //! `lastwords_fuzz::targets::ALL`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lastwords_fuzz::targets::of(env!("CARGO_BIN_NAME"))(data));
+libfuzzer_sys::fuzz_target!(
+    |data: &[u8]| lastwords_fuzz::targets::by_name(env!("CARGO_BIN_NAME"))(data)
+);

@@ -61,7 +61,7 @@ pub const ALL: [Target; 28] = [
 ///
 /// # Panics
 /// There is no such target.
-pub fn of(name: &str) -> fn(&[u8]) {
+pub fn by_name(name: &str) -> fn(&[u8]) {
     let found = ALL.iter().find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no target {name}")).1
 }

@@ -132,7 +132,7 @@ fn triggers(
     let place = control.saturating_add(offset_of!(Control, rules.triggers_off) as u64);
     let bytes = part(image, region, place, size_of::<u32>(), budget)?;
     let at = u64::from(Reader::new(&what, &bytes, region.order).based(place).u32_at(0)?);
-    // Version 1.0 has no triggers.
+    // A damaged region may have none.
     if at == 0 || at.saturating_add(size_of::<Triggers>() as u64) > region.size {
         return Ok(());
     }
