@@ -6,13 +6,19 @@ use anyhow::bail;
 use lastwords_ftrace::log::{Log, LogLine, Relation};
 use lastwords_open::{Ftrace, Machine, Trace};
 
-/// Returns the kernel's log as far as it can be read. Missing parts are reported on stderr.
-pub(crate) fn log(array: &Trace) -> anyhow::Result<Vec<LogLine>> {
+/// Returns the kernel's log as far as it can be read, with the lines of devices that `/dev/kmsg` has
+/// if it is to be verbose. Missing parts are reported on stderr.
+pub(crate) fn log(array: &Trace, is_verbose: bool) -> anyhow::Result<Vec<LogLine>> {
     if array.ftrace().is_none_or(|ftrace| ftrace.machine.kernel.is_none()) {
         let from = array.origin.path.display();
         bail!("{from}: a trace.dat file has no kernel log; --with-log is for a kernel's memory");
     }
-    Ok(log_lines(array.ftrace().map(|ftrace| ftrace.machine)))
+    let mut lines = log_lines(array.ftrace().map(|ftrace| ftrace.machine));
+    for line in lines.iter_mut().filter(|_| is_verbose) {
+        let properties: Vec<String> = line.properties().collect();
+        properties.iter().for_each(|property| line.text.extend(["\n", property]));
+    }
+    Ok(lines)
 }
 
 /// Returns the lines of a kernel's log. Missing parts are reported on stderr.

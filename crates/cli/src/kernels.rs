@@ -42,7 +42,7 @@ pub(crate) fn kernels(
             found.push(array.packets(path, &choice(&array), form, &remarks)?);
         }
         if with_log {
-            let (lines, relation) = (log(first)?, relation(&ftrace));
+            let (lines, relation) = (log(first, false)?, relation(&ftrace));
             if let Some(remark) =
                 relation.remark_of_trace(ftrace.array).filter(|_| !lines.is_empty())
             {

@@ -97,11 +97,10 @@ fn packets(tracing: &Arc<Tracing>) -> Trace {
 /// Returns the packets of a log of these lines: time, level and text.
 fn log_of(lines: &[(u64, u8, &str)], offset: i64) -> Trace {
     let line = |(time, level, text): &(u64, u8, &str)| LogLine {
-        sequence: 0,
         time: *time,
         level: *level,
-        facility: 0,
         text: (*text).into(),
+        ..LogLine::default()
     };
     let (lines, choice) = (lines.iter().map(line).collect(), Choice::default());
     log::trace(Path::new("vmcore"), lines, Relation::Ahead(0), &choice, Some(offset)).unwrap()

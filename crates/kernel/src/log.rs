@@ -29,7 +29,7 @@ const OOPS: [&str; 7] = [
 ];
 
 /// One record of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
     /// Number of the record since boot.
     pub sequence: u64,
@@ -41,6 +41,27 @@ pub struct Record {
     pub facility: u8,
     /// Text without the newline at its end; it may have several lines.
     pub text: String,
+    /// The device's subsystem, `pci`; empty if the record is of no device.
+    pub subsystem: String,
+    /// The device: `+pci:0000:00:01.0` with its subsystem and name, `b8:0` or `c10:235` with the
+    /// numbers of its node, `n2` with the index of a network interface; empty if there is none.
+    pub device: String,
+}
+
+impl Record {
+    /// Returns the lines with subsystem and device that `/dev/kmsg` has after those of the text.
+    ///
+    /// ```
+    /// let mut record = lastwords_kernel::log::Record::default();
+    /// record.subsystem = "pci".to_owned();
+    /// assert_eq!(record.properties().collect::<Vec<_>>(), [" SUBSYSTEM=pci"]);
+    /// ```
+    pub fn properties(&self) -> impl Iterator<Item = String> {
+        let all = [("SUBSYSTEM", &self.subsystem), ("DEVICE", &self.device)];
+        all.into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| format!(" {name}={value}"))
+    }
 }
 
 impl fmt::Display for Record {
@@ -153,7 +174,12 @@ impl Kernel {
                 String::from_utf8_lossy(&text).into_owned()
             }
         };
+        // The device's (`struct dev_printk_info`), in arrays that end with a NUL.
+        let property =
+            |path: &str| if info.has(path) { info.text(path) } else { Ok(String::new()) };
         Ok(Some(Record {
+            subsystem: property("dev_info.subsystem")?,
+            device: property("dev_info.device")?,
             sequence: info.u64("seq")?,
             time: info.u64("ts_nsec")?,
             level: u8::try_from(info.u64("level")?).unwrap_or_default(),

@@ -39,6 +39,7 @@ mod initramfs;
 mod installed;
 mod jobs;
 mod kdump;
+mod kernel_log;
 mod live;
 mod lttng;
 mod nvdimm;
@@ -585,6 +586,8 @@ impl Lab<'_> {
                 compare::markers(rows, &ours, dump, last);
             }
         }
-        dumps.first().map_or(Ok(()), |dump| compare::trace_dat(rows, &ours, dump, &truth))
+        let Some(dump) = dumps.first() else { return Ok(()) };
+        kernel_log::compare(rows, &ours, dump, &truth)?;
+        compare::trace_dat(rows, &ours, dump, &truth)
     }
 }

@@ -39,7 +39,11 @@ impl Run<'_> {
             // A kernel has one log, so only its first array prints it.
             let is_first =
                 !timed.iter().take(at).any(|(other, _)| Arc::ptr_eq(&other.origin, &array.origin));
-            logs.push(if self.form.with_log && is_first { log(array)? } else { Vec::new() });
+            logs.push(if self.form.with_log && is_first {
+                log(array, self.form.verbose)?
+            } else {
+                Vec::new()
+            });
         }
         let mut sources: Vec<Box<dyn timeline::Source + '_>> = Vec::new();
         let selection = Self::selection(&chosen, self.style);

@@ -260,7 +260,8 @@ impl Run<'_> {
                 continue;
             }
             let Some((Ftrace { machine, index, .. }, ring)) = self.shown(array) else { continue };
-            let lines = if self.form.with_log { log(array)? } else { Vec::new() };
+            let lines =
+                if self.form.with_log { log(array, self.form.verbose)? } else { Vec::new() };
             let mut options = self.options(array, self.chosen)?;
             options.choice.last = last;
             if arrays.len() > 1 {

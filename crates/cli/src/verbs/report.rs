@@ -110,7 +110,8 @@ pub(crate) struct Args {
 
     /// Print the kernel's log among the events of its trace
     ///
-    /// Lines of the log begin with `## dmesg:`.
+    /// Lines of the log begin with `## dmesg:`. With -v, those about a device are followed by its
+    /// SUBSYSTEM and DEVICE, as in /dev/kmsg.
     #[arg(long)]
     with_log: bool,
 

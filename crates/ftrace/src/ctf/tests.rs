@@ -182,8 +182,13 @@ fn two_arrays() -> Tracing {
 
 #[test]
 fn lines_of_two_arrays_and_the_log_in_order() {
-    let record =
-        |time, text: &str| LogLine { sequence: 0, time, level: 4, facility: 0, text: text.into() };
+    let record = |time, text: &str| LogLine {
+        time,
+        level: 4,
+        text: text.into(),
+        subsystem: "pci".into(),
+        ..LogLine::default()
+    };
     // The log is a second ahead.
     let records = [record(3_500_000_000, "a \"warning\""), record(9_000_000_000, "two\nlines")];
     let (lines, faults) = lines(two_arrays(), &Choice::default(), &Selection::default(), &records);
@@ -213,7 +218,7 @@ fn lines_of_two_arrays_and_the_log_in_order() {
     assert_eq!(lines[2]["fields"], json!({"type": 999, "data": "e70300000900000061626364"}));
     assert_eq!(lines[2]["context"]["text"], "Unknown type 999");
     let log = json!({"time": "1970-01-01T00:00:12.500000000Z", "ticks": 3_500_000_000u64, "trace": 2, "stream": 0,
-        "channel": "kernel log", "event": "kernel:log", "fields": {"level": 4, "facility": 0, "text": "a \"warning\""}});
+        "channel": "kernel log", "event": "kernel:log", "fields": {"level": 4, "facility": 0, "subsystem": "pci", "device": "", "text": "a \"warning\""}});
     assert_eq!(lines[3], log);
     // At equal times, events of the lower CPU come first, as in the kernel's text.
     let last: Vec<_> = lines[4..7]
@@ -244,7 +249,7 @@ fn fields_of_each_kind() {
 
 #[test]
 fn json_lines_of_a_selection() {
-    let record = |time| LogLine { sequence: 0, time, level: 6, facility: 0, text: "text".into() };
+    let record = |time| LogLine { time, level: 6, text: "text".into(), ..LogLine::default() };
     let of = |choice: &Choice, selection: &Selection| {
         lines(two_arrays(), choice, selection, &[record(1), record(4_500_000_000)]).0
     };

@@ -31,12 +31,19 @@ pub fn trace(
     let clock =
         ctf::clock("local_clock", offset.unwrap_or(0).saturating_sub(ahead), ctf::origin(offset));
     let number = || unsigned(1, ByteOrder::Little);
-    let fields = [("level", number()), ("facility", number()), ("text", ctf::text())];
+    let fields = [
+        ("level", number()),
+        ("facility", number()),
+        ("subsystem", ctf::text()),
+        ("device", ctf::text()),
+        ("text", ctf::text()),
+    ];
     let fields = fields.into_iter().map(|(name, class)| (name.to_owned(), class)).collect();
     let event = ctf::event_class(0, "kernel:log".to_owned(), fields);
     let class = ctf::framed(ByteOrder::Little, [0; 16], LOG, clock, None, vec![event]);
     let class = TraceClass { uuid: None, ..class };
-    let bytes = lines.iter().map(|line| line.text.len() as u64).sum();
+    let texts = lines.iter().flat_map(|line| [&line.subsystem, &line.device, &line.text]);
+    let bytes = texts.map(|text| text.len() as u64).sum();
     let source: Arc<dyn Packets> = Arc::new(Records(lines));
     let stream = ctf::in_memory(&source, 0, 0, LOG.to_owned(), None, bytes);
     let mut trace = ctf::selected(path, class, vec![stream], Evidence::default())?;
@@ -69,7 +76,9 @@ impl PacketReader for Chunks<'_> {
         for line in lines {
             ctf::put_header(bytes, ByteOrder::Little, 0, line.time);
             bytes.extend_from_slice(&[line.level, line.facility]);
-            ctf::put_text(bytes, line.text.as_bytes());
+            for text in [&line.subsystem, &line.device, &line.text] {
+                ctf::put_text(bytes, text.as_bytes());
+            }
         }
         let times = || lines.iter().map(|line| line.time);
         let (begin, end) = (lines.first()?.time, times().max()?);

@@ -199,6 +199,10 @@ fn the_log_reads_over_its_rings_ends() {
     for record in log.rows.iter().filter(|record| record.sequence < 20) {
         assert_eq!((record.text.clone(), record.level), (text(record.sequence), 6));
     }
+    for record in &log.rows {
+        let [subsystem, device] = device(record.sequence);
+        assert_eq!((&record.subsystem, &record.device), (&subsystem, &device));
+    }
     let lines = "[   21.000000] BUG: kernel NULL pointer dereference\n[   21.000000] second line";
     assert_eq!(log.rows[4].to_string(), lines);
     let crash = kernel.crash(&log.rows);

@@ -31,6 +31,8 @@ const TASK: u64 = 0x100;
 /// Where the descriptors, the infos and the texts of the log lie.
 pub(crate) const DESCRIPTORS: u64 = HEAP + 0x2000;
 pub(crate) const INFOS: u64 = HEAP + 0x3000;
+/// Bytes of an info.
+const INFO: u64 = 88;
 pub(crate) const LOG_TEXT: u64 = HEAP + 0x4000;
 /// Slots of ftrace's names.
 pub(crate) const SLOTS: u64 = HEAP + 0x20_0000;
@@ -81,8 +83,9 @@ fn types() -> Writer {
              u64 taints@112, mod_kallsyms* kallsyms@120, int refcnt@128, list_head source_list@136
          module_use 16: list_head source_list@0"
     ));
-    let [int, long, short, char, keeper] =
-        ["int", "u64", "u16", "u8", "timekeeper"].map(|name| w.named(name));
+    w.declare("dev_printk_info 64: char[16] subsystem@0, char[48] device@16");
+    let [int, long, short, char, keeper, device] =
+        ["int", "u64", "u16", "u8", "timekeeper", "dev_printk_info"].map(|name| w.named(name));
     w.structure("", 72, &[("seq", int, 0), ("timekeeper", keeper, 8)]);
     let (level, flags) = (3 << 24 | 165, 5 << 24 | 160);
     let info = [
@@ -92,8 +95,9 @@ fn types() -> Writer {
         ("facility", char, 144),
         ("flags", char, flags),
         ("level", char, level),
+        ("dev_info", device, 192),
     ];
-    w.composite(4, "printk_info", 24, &info);
+    w.composite(4, "printk_info", INFO as u32, &info);
     w.declare(
         "prb_desc_ring 40: int count_bits@0, prb_desc* descs@8, printk_info* infos@16,
              atomic_long_t head_id@24, atomic_long_t tail_id@32
@@ -322,12 +326,27 @@ impl Toy {
         self.memory.put_u64(DESCRIPTORS + index * 24, 2 << 62 | id);
         self.memory.put_u64(DESCRIPTORS + index * 24 + 8, begin);
         self.memory.put_u64(DESCRIPTORS + index * 24 + 16, next);
-        self.memory.put_u64(INFOS + index * 24, id);
-        self.memory.put_u64(INFOS + index * 24 + 8, time);
-        self.memory.put(INFOS + index * 24 + 16, &(text.len() as u16).to_le_bytes());
-        self.memory.put(INFOS + index * 24 + 18, &[0, 0, 6 << 5]);
+        self.memory.put_u64(INFOS + index * INFO, id);
+        self.memory.put_u64(INFOS + index * INFO + 8, time);
+        self.memory.put(INFOS + index * INFO + 16, &(text.len() as u16).to_le_bytes());
+        self.memory.put(INFOS + index * INFO + 18, &[0, 0, 6 << 5]);
+        // Every second record is of a device.
+        let [subsystem, device] = device(id);
+        let mut both = [0; 64];
+        both[..subsystem.len()].copy_from_slice(subsystem.as_bytes());
+        both[16..][..device.len()].copy_from_slice(device.as_bytes());
+        self.memory.put(INFOS + index * INFO + 24, &both);
         self.memory.put_u64(LOG + 24, id);
         self.memory.put_u64(LOG + 32, id.saturating_sub(7));
         self.records += 1;
+    }
+}
+
+/// The subsystem and the device of a record.
+pub(crate) fn device(id: u64) -> [String; 2] {
+    if id.is_multiple_of(2) {
+        Default::default()
+    } else {
+        ["pci".to_owned(), format!("+pci:0000:00:{id:02}.0")]
     }
 }
