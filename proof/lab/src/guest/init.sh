@@ -288,8 +288,11 @@ for f in saved_cmdlines printk_formats available_tracers; do cat $f > /t/truth/s
 uname -r > /t/truth/system/release
 cat /proc/kallsyms > /t/truth/system/kallsyms
 dmesg > /t/truth/system/dmesg
-# It says at its end that there is nothing more.
-dd if=/dev/kmsg of=/t/truth/system/kmsg iflag=nonblock bs=16k 2> /dev/null
+# At its end it waits for more.
+cat /dev/kmsg > /t/truth/system/kmsg &
+reader=$!
+sleep 1
+kill $reader
 echo $((n - 1)) > /t/truth/system/last_marker
 cat events/*/*/format > /t/truth/system/formats
 if [ "$END" = kcore ]; then
