@@ -25,6 +25,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod context;
 pub mod counters;
 pub mod header;
 pub mod packet;

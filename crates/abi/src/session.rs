@@ -353,21 +353,6 @@ pub struct ClockSample {
     pub width: AtomicU64,
 }
 
-/// Context fields written before each event's payload, in the order of the bits.
-pub mod context {
-    /// `vpid`: i32.
-    pub const PID: u32 = 1;
-    /// `vtid`: i32.
-    pub const TID: u32 = 2;
-    /// `procname`: 16 bytes of text, NUL-padded: the thread's name.
-    pub const THREAD_NAME: u32 = 4;
-    /// `cpu`: u32, where the event was recorded.
-    pub const CPU: u32 = 8;
-    /// User-defined contexts follow, described by [`crate::registry::KIND_CONTEXT`] records of the
-    /// channel in the order of their index.
-    pub const USER: u32 = 16;
-}
-
 /// [`Channel::mode`]: the newest events overwrite the oldest.
 pub const MODE_OVERWRITE: u32 = 1;
 /// [`Channel::mode`]: events that do not fit are discarded and counted.
@@ -393,7 +378,7 @@ pub struct Channel {
     pub mode: u32,
     /// `CHANNEL_` flags.
     pub flags: u32,
-    /// Bits of [`context`].
+    /// Bits of [`context`](crate::context).
     pub contexts: u32,
     /// Index of the channel's first stream; its streams follow each other: one a CPU and, in rseq
     /// sessions, one more that is lockless, for threads without rseq ([`crate::stream::ANY_CPU`]).

@@ -122,6 +122,8 @@ mod start;
 mod trigger;
 
 pub use handle::Session;
+#[doc(inline)]
+pub use lastwords_abi::context::Context;
 pub use lastwords_ring::{ClockKind, Persist, rseq_available};
 #[cfg(feature = "tracing")]
 pub use layer::layer;
@@ -134,8 +136,8 @@ pub use record::metrics::{Counter, Histogram};
 pub use session::desc::{EventDesc, FieldDesc, FieldType};
 pub use session::trigger::Triggered;
 pub use session::{
-    Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention,
-    Scope, Window,
+    Builder, ChannelConfig, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope,
+    Window,
 };
 pub use start::start;
 pub use trigger::trigger;

@@ -9,8 +9,8 @@ use super::info::{ChannelInfo, Info, SessionScope};
 use super::loose::Pool;
 use super::packet::{Judged, judge};
 use super::registry::Registry;
+use lastwords_abi::context;
 use lastwords_abi::packet::HEADER_LEN;
-use lastwords_abi::session::context;
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ctf::program;
 use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected, Position};
@@ -216,18 +216,15 @@ impl Resolver<'_> {
 
     /// The context fields of a combination of bits.
     fn fields(&self, bits: u32) -> Vec<Field> {
-        let number = |signed| FieldClass::Integer { size: 4, signed, base: 10 };
-        let known = [
-            (context::PID, "vpid", number(true)),
-            (context::TID, "vtid", number(true)),
-            (context::THREAD_NAME, "procname", FieldClass::Text { size: 16 }),
-            (context::CPU, "cpu", number(false)),
-        ];
-        let mut fields: Vec<Field> = known
-            .into_iter()
-            .filter(|(bit, ..)| bits & bit != 0)
-            .map(|(_, name, class)| Field { name: name.into(), class })
-            .collect();
+        let class = |value| match value {
+            context::Value::Signed => FieldClass::Integer { size: 4, signed: true, base: 10 },
+            context::Value::Unsigned => FieldClass::Integer { size: 4, signed: false, base: 10 },
+            context::Value::Text => FieldClass::Text { size: 16 },
+        };
+        let known = context::KNOWN.iter().filter(|known| bits & known.bit != 0);
+        let field =
+            |known: &context::Known| Field { name: known.name.into(), class: class(known.value) };
+        let mut fields: Vec<Field> = known.map(field).collect();
         if bits & context::USER != 0 {
             fields.extend(self.user().cloned());
         }

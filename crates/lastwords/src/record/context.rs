@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lastwords_abi::session::context as bits;
+use lastwords_abi::context as bits;
+use lastwords_filter::Value;
 
-use crate::process::identity::{NAME_LEN, identity};
+use crate::process::identity::{Identity, identity};
 use crate::record::encode::writer::Bytes;
 use crate::record::encode::{Field, Out};
 use crate::session::user_context::MAX_LEN;
@@ -26,12 +27,12 @@ impl UserContext {
     }
 }
 
-/// Returns the bytes of the contexts chosen by `mask` (bits of [`lastwords_abi::session::context`])
+/// Returns the bytes of the contexts chosen by `mask` (bits of [`lastwords_abi::context`])
 /// and of the user's.
 #[must_use]
 pub fn len(mask: u32, user: &[UserContext]) -> usize {
-    let fixed = [(bits::PID, 4), (bits::TID, 4), (bits::THREAD_NAME, NAME_LEN), (bits::CPU, 4)];
-    let builtin: usize = fixed.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, len)| len).sum();
+    let chosen = bits::KNOWN.iter().filter(|known| mask & known.bit != 0);
+    let builtin: usize = chosen.map(|known| known.value.size()).sum();
     builtin + if mask & bits::USER == 0 { 0 } else { user.iter().map(|context| context.size).sum() }
 }
 
@@ -57,6 +58,20 @@ pub(crate) fn write(mask: u32, user: &[UserContext], out: &mut impl Out) {
     if mask & bits::USER != 0 {
         write_user(user, out);
     }
+}
+
+/// Returns the value that a context has now in the thread `me`, as filters compare it; none if there
+/// is no such context.
+pub(crate) fn value(bit: u32, me: &Identity) -> Option<Value<'_>> {
+    Some(match bit {
+        bits::PID => Value::Signed(me.pid.cast_signed().into()),
+        bits::TID => Value::Signed(me.tid.cast_signed().into()),
+        bits::THREAD_NAME => {
+            Value::Text(me.name.split(|byte| *byte == 0).next().unwrap_or_default())
+        }
+        bits::CPU => Value::Unsigned(lastwords_ring::current_cpu().into()),
+        _ => return None,
+    })
 }
 
 /// Room for a value. Callbacks of other languages store numbers there in memory order.

@@ -3,8 +3,8 @@
 
 use std::mem::MaybeUninit;
 
+use lastwords_abi::context as bits;
 use lastwords_abi::header::MAX_COMPACT_ID;
-use lastwords_abi::session::context as bits;
 use lastwords_abi::stream::LOST_TOO_BIG;
 use lastwords_ring::{Tail, prepend};
 

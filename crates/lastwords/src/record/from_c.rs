@@ -1,7 +1,7 @@
 //! Callsites of other languages. Their payloads are complete: in words, in words followed by a
 //! text, or in parts.
 
-use lastwords_abi::session::context as bits;
+use lastwords_abi::context as bits;
 use lastwords_ring::{ShortText, Tail, prepend};
 
 use crate::process::identity;

@@ -37,7 +37,7 @@ pub(crate) struct RecorderSlot {
     pub(crate) channel: Channel,
     /// Id of the channel in its session.
     pub(crate) channel_id: u16,
-    /// Bits of [`lastwords_abi::session::context`] that precede each payload.
+    /// Bits of [`lastwords_abi::context`] that precede each payload.
     pub(crate) contexts: u32,
     /// Bytes of the contexts.
     pub(crate) contexts_len: usize,

@@ -1,5 +1,6 @@
 //! The settings of a session and of its channels.
 
+use lastwords_abi::context::{Context, PID, TID, USER};
 use lastwords_abi::registry::level;
 use lastwords_abi::session as abi;
 pub use lastwords_ring::backend::Backend as Memory;
@@ -55,40 +56,6 @@ impl Level {
     pub fn from_number(number: u32) -> Option<Self> {
         let levels = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
         Some(levels[(number.checked_sub(1)? as usize).min(levels.len() - 1)])
-    }
-}
-
-/// The contexts recorded with each event of a channel, in addition to the application's own:
-/// `Context::TID | Context::CPU`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Context(u32);
-
-impl Context {
-    /// No context.
-    pub const NONE: Self = Self(0);
-    /// The process id.
-    pub const PID: Self = Self(abi::context::PID);
-    /// The thread id.
-    pub const TID: Self = Self(abi::context::TID);
-    /// The name of the thread, 16 bytes.
-    pub const THREAD_NAME: Self = Self(abi::context::THREAD_NAME);
-    /// The CPU.
-    pub const CPU: Self = Self(abi::context::CPU);
-    /// All of these contexts.
-    pub const ALL: Self = Self(Self::PID.0 | Self::TID.0 | Self::THREAD_NAME.0 | Self::CPU.0);
-
-    /// Makes contexts from bits of [`lastwords_abi::session::context`]; other bits are ignored.
-    #[must_use]
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(bits & Self::ALL.0)
-    }
-}
-
-impl core::ops::BitOr for Context {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 }
 
@@ -232,10 +199,9 @@ impl ChannelConfig {
     /// Returns the bits of the contexts, including the bit for the application's own if there are
     /// any.
     pub(crate) fn context_bits(&self, scope: Scope) -> u32 {
-        use abi::context::{PID, TID, USER};
         let default = if scope == Scope::User { PID | TID } else { TID };
         let user = if self.user_contexts.is_empty() { 0 } else { USER };
-        self.contexts.map_or(default, |contexts| contexts.0) | user
+        self.contexts.map_or(default, |contexts| contexts.bits()) | user
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

@@ -56,7 +56,7 @@ use lastwords_ring::backend::{Mapping, discard_pages};
 use lastwords_ring::flush;
 
 pub use builder::Builder;
-pub use config::{ChannelConfig, Context, Level, Memory, Reservation, Scope};
+pub use config::{ChannelConfig, Level, Memory, Reservation, Scope};
 use dirs::Folder;
 pub use ending::{Ended, Ending};
 pub use error::Error;

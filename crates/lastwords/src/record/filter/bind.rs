@@ -1,6 +1,7 @@
 //! Binds a name of a filter to what an event has under it. The order is that of docs/FILTER.md: a
 //! field, a context, a name that means the same for all events.
 
+use lastwords_abi::context as bits;
 use lastwords_filter::{CodeName, CodeStep};
 
 use crate::process::kept_memory;
@@ -19,10 +20,8 @@ pub(super) enum Source {
     Text(&'static [u8]),
     /// The severity: LTTng's number, and a word.
     Level(i128, &'static str),
-    Cpu,
-    Pid,
-    Tid,
-    ThreadName,
+    /// A context of all applications: its bit.
+    Context(u32),
 }
 
 /// The place of a value among the fields of an event.
@@ -42,8 +41,8 @@ pub(super) struct Place {
 pub(super) fn source(name: &CodeName<'_>, slot: &RecorderSlot, desc: &EventDesc) -> Option<Source> {
     let plain = name.plain();
     match plain {
-        Some("CPU") => return Some(Source::Cpu),
-        Some("COMM") if !name.is_context() => return Some(Source::ThreadName),
+        Some("CPU") => return Some(Source::Context(bits::CPU)),
+        Some("COMM") if !name.is_context() => return Some(Source::Context(bits::THREAD_NAME)),
         _ => {}
     }
     if !name.is_context()
@@ -51,16 +50,17 @@ pub(super) fn source(name: &CodeName<'_>, slot: &RecorderSlot, desc: &EventDesc)
     {
         return Some(Source::Field(place));
     }
+    let of_all = bits::KNOWN.into_iter().find(|context| plain == Some(context.name));
+    if let Some(context) = of_all {
+        return Some(Source::Context(context.bit));
+    }
     Some(match plain {
-        Some("vpid") => Source::Pid,
-        Some("vtid") => Source::Tid,
-        Some("procname") => Source::ThreadName,
-        Some("cpu" | "cpu_id") => Source::Cpu,
+        Some("cpu_id") => Source::Context(bits::CPU),
         _ if user(name, slot).is_some() => user(name, slot).unwrap_or(Source::Unknown),
         _ if name.is_context() => Source::Unknown,
-        Some("pid") => Source::Pid,
-        Some("tid" | "common_pid") => Source::Tid,
-        Some("comm") => Source::ThreadName,
+        Some("pid") => Source::Context(bits::PID),
+        Some("tid" | "common_pid") => Source::Context(bits::TID),
+        Some("comm") => Source::Context(bits::THREAD_NAME),
         Some("level") => level(desc.level),
         Some("event") => Source::Text(event_name(desc)?),
         Some("channel") => Source::Text(crate::session::text::until_nul(&slot.entry.name)),

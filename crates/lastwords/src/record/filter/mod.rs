@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use lastwords_abi::session::context as bits;
+use lastwords_abi::context as bits;
 use lastwords_abi::sync::AtomicU64;
 use lastwords_filter::{Code, Instruction, Value};
 
@@ -507,12 +507,7 @@ impl Bound {
             Source::Level(number, word) => {
                 Some(Value::Enum { number: *number, label: Some(word.as_bytes()) })
             }
-            Source::Cpu => Some(Value::Unsigned(lastwords_ring::current_cpu().into())),
-            Source::Pid => Some(Value::Signed(i64::from(me.pid.cast_signed()))),
-            Source::Tid => Some(Value::Signed(i64::from(me.tid.cast_signed()))),
-            Source::ThreadName => {
-                Some(Value::Text(me.name.split(|byte| *byte == 0).next().unwrap_or_default()))
-            }
+            Source::Context(bit) => context::value(*bit, me),
         })
     }
 }
