@@ -28,7 +28,7 @@ struct Left {
     events: u64,
     /// Events with texts that were cut, or in which bytes were replaced.
     changed: u64,
-    /// Events with a name of a thread that is not in the file.
+    /// Events that have the name of their thread as a field.
     renamed: u64,
 }
 
@@ -76,7 +76,10 @@ pub(super) fn make(
             "have no time that trace.dat can hold, or are of too many kinds for it, and are left out",
         ),
         (changed, "have texts that trace.dat cannot hold: they were cut, or bytes were replaced"),
-        (renamed, "are of threads that changed their names; the file has the last names"),
+        (
+            renamed,
+            "are of threads that changed their names: the file has the first names, and these events their own in procname",
+        ),
     ] {
         if number > 0 {
             say::warning(format_args!("{} {what}", count(number, "event")));
@@ -129,6 +132,14 @@ impl Making {
         for (name, value) in [pid, level].into_iter().flatten() {
             is_changed |= push(&name, false, &value, &mut shape, &mut values);
         }
+        let tid = event.tid.and_then(|tid| i32::try_from(tid).ok()).unwrap_or(NO_THREAD);
+        if let Some(comm) = &event.comm
+            && !self.maker.name_thread(tid, comm)
+        {
+            let own = iter::Value::Text(comm.clone().into_bytes());
+            is_changed |= push("procname", false, &own, &mut shape, &mut values);
+            self.left.renamed = self.left.renamed.saturating_add(1);
+        }
         let system = event.kind.provider.clone().unwrap_or_else(|| event.kind.channel.clone());
         let key = (system, event.kind.name.clone(), shape);
         let maker = &mut self.maker;
@@ -141,12 +152,9 @@ impl Making {
             return Ok(());
         };
         let cpu = event.cpu.unwrap_or(self.no_cpu);
-        let tid = event.tid.and_then(|tid| i32::try_from(tid).ok()).unwrap_or(NO_THREAD);
-        let is_same = event.comm.as_ref().is_none_or(|comm| maker.name_thread(tid, comm));
         let is_whole = maker.add(Head { cpu, time, format, tid }, &values)?;
         let changed = u64::from(is_changed || !is_whole);
         self.left.changed = self.left.changed.saturating_add(changed);
-        self.left.renamed = self.left.renamed.saturating_add(u64::from(!is_same));
         Ok(())
     }
 }

@@ -140,11 +140,12 @@ impl Maker {
         Some(id)
     }
 
-    /// Names a thread. Returns false if it had another name before: a file has one name for each.
+    /// Names a thread. Returns false if it has another name already: a file has one name for each, the
+    /// first.
     pub fn name_thread(&mut self, tid: i32, name: &str) -> bool {
         let Ok(tid) = u32::try_from(tid) else { return true };
         let clean = name.replace(['\n', '\0'], " ");
-        self.comms.insert(tid, clean.clone()).is_none_or(|old| old == clean)
+        *self.comms.entry(tid).or_insert_with(|| clean.clone()) == clean
     }
 
     /// Adds an event, whose values are those of its format's fields, in order. Returns false if

@@ -99,12 +99,13 @@ fn is(event: &Event, found: &Printed) -> bool {
         Some(Value::Number(tid)) => *tid == found.pid,
         _ => true,
     };
-    let is_comm = match context(&COMMS) {
-        Some(Value::Text(comm)) => *comm == found.comm,
-        _ => true,
+    // The file has one name for each thread. An event with another has it as its last field.
+    let own = match context(&COMMS) {
+        Some(Value::Text(comm)) if *comm != found.comm => Some(format!("procname={comm}")),
+        _ => None,
     };
     let is_cpu = event.cpu.is_none_or(|cpu| cpu == found.cpu);
-    if !(is_name(name, &found.name) && event.ns == found.ns && is_tid && is_comm && is_cpu) {
+    if !(is_name(name, &found.name) && event.ns == found.ns && is_tid && is_cpu) {
         return false;
     }
     let known = |name: &str| [&PIDS[..], &TIDS, &COMMS].concat().contains(&name);
@@ -127,6 +128,9 @@ fn is(event: &Event, found: &Printed) -> bool {
     event.fields.iter().chain(others).for_each(|(name, value)| take(name, value));
     if let Some(pid) = context(&PIDS) {
         take("pid", pid);
+    }
+    if let Some(own) = own {
+        rest = rest.and_then(|rest| rest.strip_suffix(&own));
     }
     // The process of a session's only process, and the severity, are no contexts of the event.
     let is_known = |word: &str| match word.split_once('=') {
