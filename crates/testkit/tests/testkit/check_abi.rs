@@ -145,8 +145,8 @@ fn session_tables() {
         l::END_AT => offset_of!(F, end), l::CONFIRMED_AT => offset_of!(F, confirmed), l::STATE_AT => offset_of!(F, state),
         l::STATE_RESERVING => s::IN_FLIGHT_RESERVING, l::STATE_COPIED => s::IN_FLIGHT_COPIED,
         l::STATE_SWITCH => s::IN_FLIGHT_SWITCH, l::OVERWRITE => s::MODE_OVERWRITE, l::DISCARD => s::MODE_DISCARD,
-        l::FLAG_PAYLOAD_SIZE => s::CHANNEL_PAYLOAD_SIZE, l::CONTEXT_PID => s::context::PID, l::CONTEXT_TID => s::context::TID,
-        l::CONTEXT_THREAD_NAME => s::context::THREAD_NAME, l::CONTEXT_CPU => s::context::CPU, l::CONTEXT_USER => s::context::USER,
+        l::FLAG_PAYLOAD_SIZE => s::CHANNEL_PAYLOAD_SIZE, l::CONTEXT_PID => abi::context::PID, l::CONTEXT_TID => abi::context::TID,
+        l::CONTEXT_THREAD_NAME => abi::context::THREAD_NAME, l::CONTEXT_CPU => abi::context::CPU, l::CONTEXT_USER => abi::context::USER,
     }
 }
 
