@@ -140,12 +140,15 @@ impl Maker {
         Some(id)
     }
 
-    /// Names a thread. Returns false if it has another name already: a file has one name for each, the
-    /// first.
+    /// Names a thread. Returns false if readers show another name: a file has one for each thread, the
+    /// first, and the idle threads are `<idle>` whatever it says. A thread that is not known has none.
     pub fn name_thread(&mut self, tid: i32, name: &str) -> bool {
-        let Ok(tid) = u32::try_from(tid) else { return true };
         let clean = name.replace(['\n', '\0'], " ");
-        *self.comms.entry(tid).or_insert_with(|| clean.clone()) == clean
+        match u32::try_from(tid) {
+            Ok(0) => clean == "<idle>",
+            Ok(tid) => *self.comms.entry(tid).or_insert_with(|| clean.clone()) == clean,
+            Err(_) => false,
+        }
     }
 
     /// Adds an event, whose values are those of its format's fields, in order. Returns false if
@@ -379,6 +382,9 @@ mod tests {
         let order = maker.format("shop", "order", &order).expect("a format");
         assert!(maker.name_thread(41, "worker one"));
         assert!(maker.name_thread(41, "worker one"));
+        assert!(!maker.name_thread(41, "another"));
+        assert!(!maker.name_thread(0, "swapper/0") && maker.name_thread(0, "<idle>"));
+        assert!(!maker.name_thread(-1, "of no thread"));
         let mut expected = Vec::new();
         let mut time = 5;
         for at in 0..4000_u64 {
