@@ -41,7 +41,7 @@ pub struct Known {
     pub bit: u32,
     /// Its name in traces and filters.
     pub name: &'static str,
-    /// What its value is.
+    /// The kind of its value.
     pub value: Value,
 }
 

@@ -364,15 +364,12 @@ mod tests {
         assert!(endless.contains("a message of 1048577 bytes; 1048576 is the most"), "{endless}");
     }
 
-    /// Whoever asks a kernel for its stream gets no session folder for it.
+    /// A host that asks for the stream of a kernel makes no session folder.
     #[test]
     fn a_stream_of_a_session_is_refused_where_one_of_a_kernel_was_asked_for() {
-        use crate::wire::{FrameKind, Header, MAGIC};
+        use crate::wire::{FrameKind, MAGIC, frame};
         let folder = tempfile::tempdir().unwrap();
         let (line, mut peer) = pair();
-        let frame = |kind: FrameKind, bytes: &[u8]| {
-            [&Header { kind, cpu: 0, length: bytes.len() as u64 }.bytes()[..], bytes].concat()
-        };
         let hello = frame(FrameKind::Hello, br#"{"host":"h","instance":"i"}"#);
         let session = frame(
             FrameKind::Session,

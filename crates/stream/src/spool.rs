@@ -542,6 +542,7 @@ fn file_name(host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::frame;
 
     /// A stream that ends does not wait for the description of another, and a session's stream has
     /// none.
@@ -550,9 +551,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let _other = DESCRIBING.lock().unwrap();
         let mut spool = Spool::create(folder.path(), "host").unwrap();
-        let frame = |kind: FrameKind, bytes: &[u8]| {
-            [&Header { kind, cpu: 0, length: bytes.len() as u64 }.bytes()[..], bytes].concat()
-        };
         let hello = frame(FrameKind::Hello, br#"{"host":"host","instance":"app"}"#);
         let session = frame(
             FrameKind::Session,

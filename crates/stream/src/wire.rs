@@ -135,6 +135,12 @@ pub struct Header {
     pub length: u64,
 }
 
+/// Returns a frame of no CPU, for tests.
+#[cfg(test)]
+pub(crate) fn frame(kind: FrameKind, bytes: &[u8]) -> Vec<u8> {
+    [&Header { kind, cpu: 0, length: bytes.len() as u64 }.bytes()[..], bytes].concat()
+}
+
 impl Header {
     /// Returns the header's bytes.
     #[must_use]

@@ -112,7 +112,7 @@ impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Histogram", 6)?;
         fields.serialize_field("name", &self.name)?;
-        fields.serialize_field("labels", &as_map::of(&self.labels))?;
+        fields.serialize_field("labels", &as_map::map(&self.labels))?;
         fields.serialize_field("count", &self.count())?;
         fields.serialize_field("sum", &self.sum)?;
         fields.serialize_field("in_flight", &self.in_flight)?;
@@ -128,12 +128,12 @@ mod as_map {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
     use std::collections::BTreeMap;
 
-    pub(super) fn of(labels: &Labels) -> BTreeMap<&str, &str> {
+    pub(super) fn map(labels: &Labels) -> BTreeMap<&str, &str> {
         labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
     pub(super) fn serialize<S: Serializer>(labels: &Labels, to: S) -> Result<S::Ok, S::Error> {
-        of(labels).serialize(to)
+        map(labels).serialize(to)
     }
 
     pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Labels, D::Error> {

@@ -49,7 +49,7 @@ pub(crate) fn select(events: &Events, pattern: &str) -> anyhow::Result<Events> {
     Ok(selected)
 }
 
-/// What rules make of an event: whether it is enabled, and the rule that has its filter.
+/// The result of all rules for an event: whether it is enabled, and the rule that has its filter.
 type Made<'a> = BTreeMap<(&'a str, &'a str), (bool, Option<&'a Rule>)>;
 
 /// Sets the filters of all rules, then enables the events, and disables those that are left out. A

@@ -78,7 +78,7 @@ pub(super) fn make(
         (changed, "have texts that trace.dat cannot hold: they were cut, or bytes were replaced"),
         (
             renamed,
-            "are of threads that changed their names: the file has the first names, and these events their own in procname",
+            "have the name of their thread in the field procname: the file has another for it, or none",
         ),
     ] {
         if number > 0 {

@@ -213,7 +213,7 @@ fn relation(file: &Path) -> (u64, u64) {
     (own, other.unwrap_or_else(|| panic!("{text}")))
 }
 
-/// What is left of both files is related as if the host had ended the recording.
+/// Both files that are left have the relation of the clocks, as if the host had ended the recording.
 #[test]
 fn a_host_that_is_killed_leaves_no_instance_in_its_guest() {
     let Some(place) = tracing() else { return };
@@ -235,7 +235,7 @@ fn a_host_that_is_killed_leaves_no_instance_in_its_guest() {
     place.run(&["restore"]).has_status(0);
     agent.end();
     place.is_restored("the end of the agent");
-    // What had come is there for `receive`, with the relation of the clocks.
+    // The events that had come are there for `receive`, with the relation of the clocks.
     let stream = names(place.path()).into_iter().find(|name| name.ends_with(".stream")).unwrap();
     DirBuilder::new().mode(0o700).create(place.at("in")).unwrap();
     for ending in ["stream", "relation"] {

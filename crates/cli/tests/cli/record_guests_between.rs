@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What becomes of an answer.
+/// How an answer of the agent is passed on.
 enum Act {
     Pass,
     Say(String),
@@ -70,6 +70,20 @@ impl Between {
             }
         });
         Self { address, sockets }
+    }
+
+    /// Keeps answers with this word back. Returns also whether one came.
+    fn holding(agent: &Agent, word: &'static str) -> (Self, Arc<AtomicBool>) {
+        let is_held = Arc::new(AtomicBool::new(false));
+        let held = Arc::clone(&is_held);
+        let between = Self::new(agent, move |text| match text.contains(word) {
+            true => {
+                held.store(true, SeqCst);
+                Act::Stall
+            }
+            false => Act::Pass,
+        });
+        (between, is_held)
     }
 }
 
@@ -210,7 +224,7 @@ fn the_death_of_a_guest_is_told_at_once_and_when_its_clock_was_measured_last() {
         None => Act::Pass,
     });
     let mut host = Host::start(&place, &between);
-    // So that there is a file.
+    // A guest without an event leaves no file.
     wait_for_events(&place);
     is_dead.store(true, SeqCst);
     wait_until("it is told", || {
@@ -233,19 +247,11 @@ fn the_death_of_a_guest_is_told_at_once_and_when_its_clock_was_measured_last() {
 fn an_agent_that_does_not_end_is_left_at_the_second_signal() {
     let Some(place) = tracing() else { return };
     let agent = Agent::start(&place);
-    let is_asked = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&is_asked);
-    let between = Between::new(&agent, move |text| match text.contains(r#""finished""#) {
-        true => {
-            asked.store(true, SeqCst);
-            Act::Stall
-        }
-        false => Act::Pass,
-    });
+    let (between, is_held) = Between::holding(&agent, r#""finished""#);
     let mut host = Host::start(&place, &between);
     wait_for_events(&place);
     kill_process(host.recorder.pid(), Signal::INT).unwrap();
-    wait_until("the agent has ended", || is_asked.load(SeqCst));
+    wait_until("the agent has ended", || is_held.load(SeqCst));
     kill_process(host.recorder.pid(), Signal::INT).unwrap();
     let (status, said) = host.end();
     assert_eq!(status, 0, "{said}");
@@ -259,17 +265,9 @@ fn an_agent_that_does_not_end_is_left_at_the_second_signal() {
 fn a_signal_ends_the_wait_for_an_agent_that_is_silent() {
     let Some(place) = tracing() else { return };
     let agent = Agent::start(&place);
-    let is_asked = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&is_asked);
-    let between = Between::new(&agent, move |text| match text.contains(r#""begun""#) {
-        true => {
-            asked.store(true, SeqCst);
-            Act::Stall
-        }
-        false => Act::Pass,
-    });
+    let (between, is_held) = Between::holding(&agent, r#""begun""#);
     let mut host = Host::start(&place, &between);
-    wait_until("the agent is prepared", || is_asked.load(SeqCst));
+    wait_until("the agent is prepared", || is_held.load(SeqCst));
     let ran = host.recorder.end(Signal::TERM);
     assert_eq!(ran.status, 1);
     assert!(host.said().contains("a signal ended that"), "{}", host.said());

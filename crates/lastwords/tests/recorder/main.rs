@@ -25,7 +25,7 @@ macro_rules! ended {
             #[allow(unreachable_code, reason = "most blocks end the process")]
             return $run;
         }
-        crate::support::Ended::of(::std::any::type_name_of_val(&here))
+        crate::support::Ended::run(::std::any::type_name_of_val(&here))
     }};
 }
 

@@ -327,7 +327,7 @@ impl Guest {
         let (errors, ended_early) = match stopped {
             Ok(errors) => (errors.iter().take(MOST_ERRORS).map(|text| plain(text)).collect(), None),
             Err(why) => {
-                // What ended the stream comes first, unless that was this function.
+                // The end of the stream is told first, unless this function cut it.
                 let cut = cut.clone().filter(|_| was_over);
                 let last = shift.measured.last().map(|last| last_measured(last.time));
                 let all = [cut, Some(lastwords_open::chain(&why)), last];

@@ -231,7 +231,7 @@ pub(crate) struct Ended {
 
 impl Ended {
     /// Runs the test, whose path ends with a function's name, as a child.
-    pub(crate) fn of(path: &str) -> Self {
+    pub(crate) fn run(path: &str) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let (status, folder) = child(path.rsplit("::").nth(1).expect("the test"), dir.path());
         Self { status, folder, _dir: dir }
