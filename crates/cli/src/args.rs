@@ -16,7 +16,7 @@ use std::io::Write as _;
     version,
     about = "A flight recorder: keeps the newest events in memory that outlives a crash, and recovers them",
     after_help = "`lastwords VERB -h` is a short help, `lastwords VERB --help` or `lastwords help VERB` a long one.",
-    after_long_help = AFTER,
+    after_long_help = after_help(),
     max_term_width = 110
 )]
 pub(crate) struct Args {
@@ -29,15 +29,19 @@ pub(crate) struct Args {
     pub(crate) verb: Verb,
 }
 
-const AFTER: &str = "\
-An INPUT is a session (its name or folder), a process core (as the kernel, gcore or systemd-coredump leave it), a kernel crash dump, \
-raw memory (--raw), ftrace's persistent ring buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of \
-these. Several inputs are merged in one timeline. Reading does not stop a session that still records.
+fn after_help() -> String {
+    format!(
+        "\
+An INPUT is {}. A process core is read as the kernel, gcore or systemd-coredump leave it. Several inputs are merged in one \
+timeline. Reading does not stop a session that still records.
 
 Sessions live under $LASTWORDS_DIR, else $XDG_RUNTIME_DIR/lastwords, else /dev/shm/lastwords-UID.
 
 With several inputs, unreadable ones are reported on stderr and the rest are read. A trace in a folder that cannot \
-be read counts as a loss. A file in a folder that has nothing to recover gets a note.";
+be read counts as a loss. A file in a folder that has nothing to recover gets a note.",
+        lastwords_open::kinds_of_inputs()
+    )
+}
 
 /// Parses the process's arguments. Wrong arguments end the process with status 2, and a help that
 /// cannot be written with 1.

@@ -20,15 +20,17 @@ use std::sync::{Arc, OnceLock};
 /// Most different remarks that are printed while sessions are followed.
 pub(crate) const MOST_NOTES: usize = 1000;
 
+/// Returns the long help of the inputs.
+fn long_help() -> String {
+    let kinds = open::kinds_of_inputs();
+    format!("A session, core, crash dump, trace file, or a folder of them\n\nAn input is {kinds}.")
+}
+
 /// The inputs, and the options that select traces in them.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Input {
     /// A session, core, crash dump, trace file, or a folder of them
-    ///
-    /// An input is a session (its name or folder), a process core, a kernel crash dump, ftrace's
-    /// persistent ring buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a
-    /// folder with any of these.
-    #[arg(value_name = "INPUT", required_unless_present = "pid")]
+    #[arg(value_name = "INPUT", required_unless_present = "pid", long_help = long_help())]
     pub(crate) inputs: Vec<String>,
 
     /// Only sessions or instances that match

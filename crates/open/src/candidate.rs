@@ -1,7 +1,7 @@
 //! A place in which a trace may be.
 
 use crate::reason::Reason;
-use crate::source::{Location, MEMORY, PlaceKind};
+use crate::source::{Location, MEMORY, Place};
 use std::path::{Path, PathBuf};
 
 /// A location for an input, or the reason why there is none.
@@ -43,7 +43,7 @@ impl Candidate {
     }
 
     /// Returns the kind of the location: none inside if it is a file.
-    pub(super) fn source(&self) -> Option<Option<&'static PlaceKind>> {
+    pub(super) fn source(&self) -> Option<Option<&'static Place>> {
         self.location.as_ref().ok().map(|location| location.source)
     }
 

@@ -50,7 +50,6 @@ mod escape;
 mod events;
 mod file_names;
 mod fired;
-mod folder;
 mod holds;
 mod inputs;
 mod inside_root;
@@ -75,9 +74,7 @@ mod reserved;
 mod running;
 mod session;
 mod shortage;
-mod sniff;
 mod source;
-mod source_kind;
 mod symbols;
 mod trace;
 pub mod why;
@@ -94,7 +91,6 @@ pub use escape::escape;
 pub use events::Selected;
 pub use file_names::FileNames;
 pub use fired::{Fired, SNAPSHOT_FILE, SNAPSHOT_TRACE};
-pub use folder::is_instance;
 pub use holds::{Holds, Observed, duration};
 pub use inputs::Inputs;
 pub use lastwords_kernel::pstore::{Kind as PstoreKind, Zone as PstoreZone};
@@ -115,8 +111,7 @@ pub use reboot::{PersistentInstance, free_range, instance_arguments};
 pub use running::{instance_name, options_on, tracer_now, tracer_real_time};
 pub use session::{ENDED_EARLY, FolderState, RecoveredSession};
 pub use shortage::Shortage;
-pub use sniff::is_ctf_stream;
-pub use source_kind::SourceKind;
+pub use source::{SourceKind, is_ctf_stream, is_instance, kinds_of_inputs};
 pub use symbols::{DebugFile, Fetch, Symbolizer, check_build_id};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
@@ -125,10 +120,6 @@ use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The kinds of inputs, in words for messages.
-pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), ftrace's persistent ring \
-                         buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these";
 
 /// Returns the state of the session in a folder, if it is known.
 pub type StateOf<'a> = &'a (dyn Fn(&Path) -> Option<FolderState> + Sync);

@@ -3,11 +3,9 @@
 use crate::candidate::Candidate;
 use crate::reason::NothingToRecover;
 
-use crate::folder::{Folder, is_region};
 use crate::inside_root;
 use crate::places;
-use crate::sniff::{self, Beginning};
-use crate::source::{CTF, LTTNG, Location, PlaceKind, SESSION};
+use crate::source::{Beginning, CTF, Folder, LTTNG, Location, Place, SESSION, is_region, sentence};
 use lastwords_folders::{PLACES_FILE, inside, is_session_folder};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -71,7 +69,7 @@ fn of_folder(
         Err(error) => return vec![as_one(Err(error)).at(folder)],
     };
     let whole = |source| vec![as_one(Ok(Location::new(folder, Some(source))))];
-    if let Some(source) = PlaceKind::of_folder(&looked) {
+    if let Some(source) = Place::of_folder(&looked) {
         return whole(source);
     }
     others.append(&mut looked.others);
@@ -87,7 +85,7 @@ fn in_folder(
 ) -> Vec<Candidate> {
     let (folder, folders) = (&*looked.path, &looked.folders);
     let has_session = folders.iter().any(|folder| is_likely(folder));
-    let has_streams = looked.has(Beginning::CtfStream);
+    let has_streams = looked.has_files_of(&CTF);
     let mut found = Vec::new();
     found.extend(has_streams.then(|| undescribed(folder, as_one)));
     found.extend(files(looked, has_streams, has_session));
@@ -116,7 +114,7 @@ fn in_folder(
 fn files(looked: &Folder, has_streams: bool, has_session: bool) -> Vec<Candidate> {
     let mut found = Vec::new();
     for (path, beginning) in looked.beginnings() {
-        let is_stream = *beginning == Some(Beginning::CtfStream) || path.ends_with("metadata");
+        let is_stream = beginning.is_some_and(|own| own.is_of(&CTF)) || path.ends_with("metadata");
         if has_streams && is_stream {
             continue;
         }
@@ -125,14 +123,13 @@ fn files(looked: &Folder, has_streams: bool, has_session: bool) -> Vec<Candidate
                 Candidate::found(Ok(Location::new(path, None)))
             }
             Some(Beginning::Compressed(_)) => {
-                let why = format!("{}: {}", path.display(), sniff::sentence(*beginning));
+                let why = format!("{}: {}", path.display(), sentence(*beginning));
                 Candidate::found(Err(NothingToRecover::compressed(why))).at(path)
             }
             _ if has_session => stray(path, "it is not the folder of a session"),
-            beginning => stray(
-                path,
-                &format!("{}; there is nothing to recover in it", sniff::sentence(*beginning)),
-            ),
+            beginning => {
+                stray(path, &format!("{}; there is nothing to recover in it", sentence(*beginning)))
+            }
         });
     }
     found
@@ -147,7 +144,7 @@ fn as_whole(
 ) -> Vec<Candidate> {
     let folder = &*looked.path;
     let whole = |source| as_one(Ok(Location::new(folder, Some(source))));
-    let has_streams = looked.has(Beginning::CtfStream);
+    let has_streams = looked.has_files_of(&CTF);
     let sources: Vec<_> = found.iter().filter_map(Candidate::source).collect();
     match sources.first() {
         // The folders of one trace are opened together. What cannot be opened is reported

@@ -1,6 +1,7 @@
 //! Opens sessions of LTTng: those of a kernel, those of user space, and those found by carving.
 
-use crate::{Body, Lttng, Options, sniff};
+use crate::source::{of_file, sentence};
+use crate::{Body, Lttng, Options};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::{Image, ImageKind, Progress, Watch};
@@ -147,7 +148,7 @@ impl GivenMetadata {
             .with_context(named)?;
         let metadata = Metadata::of_file(&file);
         if metadata.class().is_err() && !metadata.is_likely() {
-            let looks = sniff::sentence(sniff::of_file(path));
+            let looks = sentence(of_file(path));
             bail!("{}: {looks}, no metadata of CTF and no core of LTTng's daemons", path.display());
         }
         Ok(Self(Some(vec![metadata])))

@@ -2,8 +2,7 @@
 
 use crate::candidate::Candidate;
 use crate::locate::{is_likely, of_whole_folder};
-use crate::sniff;
-use crate::source::SESSION;
+use crate::source::{Beginning, SESSION, of_file};
 use std::path::Path;
 
 /// Returns in words what is at a path that certainly holds no trace: an empty folder, a program.
@@ -18,8 +17,8 @@ pub fn what_has_no_trace(path: &Path) -> Option<&'static str> {
             .all(|candidate| is_nothing(path, candidate))
             .then_some("a folder without a trace");
     }
-    match sniff::of_file(path).filter(|_| meta.is_file())? {
-        sniff::Beginning::Other(words) | sniff::Beginning::Compressed(words) => Some(words),
+    match of_file(path).filter(|_| meta.is_file())? {
+        Beginning::Other(words) | Beginning::Compressed(words) => Some(words),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Searches memory for sub-buffers and packets, whether or not a structure leads to them.
 
 use super::memory::{Image, image_of};
-use super::{Opening, kernel, persistent};
+use super::{Opening, Place, kernel, persistent};
 use crate::SourceKind;
 use crate::lttng;
 use crate::session::RecoveredSession;
@@ -11,12 +11,15 @@ use lastwords_image::vmcore::Physical;
 use lastwords_session::{self as session, Session};
 use std::sync::Arc;
 
+/// All memory, whatever leads to what is in it. No place is recognised as this: it is chosen.
+pub(super) static CARVED: Place = Place { inputs: &[], files: &[], is_folder: |_| false, open };
+
 /// Adds what is found in the memory of a location: sub-buffers of sessions and of ftrace, and
 /// packets of LTTng.
 ///
 /// # Errors
 /// The location cannot be read, or nothing is in it.
-pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     let Opening { location, options, given, budget, opened, .. } = opening;
     let path = location.path();
     let named = || path.display().to_string();

@@ -1,13 +1,28 @@
 //! Opens folders of CTF.
 
-use super::Opening;
+use super::{FileKind, Opening, Opens, Place};
 use crate::SourceKind;
 use crate::trace::hiding;
 use crate::{Body, Origin};
 use lastwords_ctf::read;
 use std::sync::Arc;
 
-pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+/// Traces of CTF.
+pub(crate) static CTF: Place = Place {
+    inputs: &["a folder of CTF"],
+    files: &[FileKind {
+        words: "a stream of CTF: name its folder, which has the metadata",
+        // In either byte order.
+        begins: |head, _| {
+            head.starts_with(b"\xc1\x1f\xfc\xc1") || head.starts_with(b"\xc1\xfc\x1f\xc1")
+        },
+        opens: Opens::Folder,
+    }],
+    is_folder: |folder| folder.is_ctf,
+    open,
+};
+
+fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     let Opening { location, options, budget, opened, .. } = opening;
     let path = location.path();
     let found = read::open(path, budget)?;

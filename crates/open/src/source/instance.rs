@@ -1,6 +1,6 @@
 //! Opens a persistent instance of the running kernel.
 
-use super::{Location, MEMORY, Opening, kernel, memory, persistent};
+use super::{Location, MEMORY, Opening, Place, is_instance, kernel, memory, persistent};
 use crate::reboot::PersistentInstance;
 use crate::{Options, running};
 use anyhow::{Context, bail};
@@ -9,11 +9,19 @@ use std::sync::Arc;
 /// The memory of the running kernel.
 const KCORE: &str = "/proc/kcore";
 
+/// A trace instance of the running kernel.
+pub(crate) static INSTANCE: Place = Place {
+    inputs: &["a trace instance of the running kernel (its folder)"],
+    files: &[],
+    is_folder: |folder| is_instance(&folder.path),
+    open,
+};
+
 /// Opens an instance that is given by its folder in tracefs. It is read in memory: `trace` in
 /// tracefs does not have the events as they are in memory, and reading `trace_pipe_raw` consumes
 /// them. Memory that the command line keeps from the kernel at an address is read there, other
 /// memory through the kernel's own.
-pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     let Opening { location, options, budget, opened, .. } = opening;
     let shown = || {
         format!(

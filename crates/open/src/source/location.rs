@@ -1,6 +1,6 @@
 //! A place that is to be opened.
 
-use super::PlaceKind;
+use super::Place;
 use std::path::{Path, PathBuf};
 
 /// What is equal for locations of the same file or folder.
@@ -14,7 +14,7 @@ pub(crate) struct Location {
     /// The paths that are opened: one path, or each part of a split dump.
     pub(crate) open: Vec<PathBuf>,
     /// The kind of the location; none for a file, whose kind is found when it is opened.
-    pub(crate) source: Option<&'static PlaceKind>,
+    pub(crate) source: Option<&'static Place>,
     /// It is the parts of one dump.
     pub(crate) is_split: bool,
     /// The paths in `open` are open files of a session's folder, which are shown by these paths.
@@ -25,14 +25,14 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    pub(crate) fn new(path: &Path, source: Option<&'static PlaceKind>) -> Self {
+    pub(crate) fn new(path: &Path, source: Option<&'static Place>) -> Self {
         let path = path.to_path_buf();
         let (shown, open) = (path.clone(), vec![path]);
         Self { shown, open, source, is_split: false, files: Vec::new(), unique: None }
     }
 
     /// Returns true if the location is of this kind.
-    pub(crate) fn is_of(&self, source: &'static PlaceKind) -> bool {
+    pub(crate) fn is_of(&self, source: &'static Place) -> bool {
         self.source == Some(source)
     }
 

@@ -1,8 +1,10 @@
 //! Opens memory: of a machine or of a process, whatever contains it. It reads each file once.
 
 use super::lttng::of_user;
-use super::{Location, MEMORY, Opening, kernel, persistent, sessions};
-use crate::{Opened, Options, RawRun, chain, sniff};
+use super::{
+    FileKind, LTTNG, Location, Opening, Opens, Place, kernel, persistent, sessions, sniff,
+};
+use crate::{Opened, Options, RawRun, chain};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::{self, Physical};
@@ -12,7 +14,39 @@ use lastwords_lttng::user;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+/// Memory of a machine or of a process, whatever contains it: what every file is taken for that is
+/// of no other kind.
+pub(crate) static MEMORY: Place = Place {
+    inputs: &["a process core", "a kernel crash dump", "raw memory (--raw)"],
+    files: &[
+        FileKind {
+            words: "zstd data",
+            begins: |head, _| head.starts_with(b"\x28\xb5\x2f\xfd"),
+            opens: Opens::Place,
+        },
+        FileKind { words: "an ELF core", begins: |head, _| is_core(head), opens: Opens::Place },
+        // What cannot be read is refused with its name when it is opened.
+        FileKind {
+            words: "a kernel crash dump",
+            begins: |head, _| {
+                vmcore::MAGICS.iter().any(|magic| head.starts_with(magic))
+                    || vmcore::is_foreign(head)
+            },
+            opens: Opens::Place,
+        },
+    ],
+    is_folder: |_| false,
+    open,
+};
+
+/// Returns true for the first bytes of a core, of a process or of a machine.
+fn is_core(head: &[u8]) -> bool {
+    // ET_CORE of `e_type`, in either byte order.
+    const CORES: [&[u8]; 2] = [&[4, 0], &[0, 4]];
+    head.starts_with(b"\x7fELF") && head.get(16..18).is_some_and(|kind| CORES.contains(&kind))
+}
+
+fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     let Opening { location, options, budget, opened, .. } = opening;
     let memory = match image_of(location, options, budget)? {
         Image::Machine(memory) => memory,
@@ -160,7 +194,7 @@ fn of_container(container: image::Opened, opening: &mut Opening<'_, '_>) -> anyh
     let named = || path.display().to_string();
     let has_streams = match container.kind {
         ImageKind::Core | ImageKind::CompressedCore => true,
-        ImageKind::Plain => sniff::is_lttng(path),
+        ImageKind::Plain => sniff::is_file_of(path, &LTTNG),
         ImageKind::Folder | ImageKind::Process => false,
     };
     let mut others = Vec::new();

@@ -1,9 +1,11 @@
-//! The kinds of inputs: how each is recognised, and how it is opened.
+//! The kinds of inputs: how each is recognised, what it is called, and how it is opened.
 //!
-//! A new one is a file beside this one, a kind, and a row of [`SOURCES`].
+//! A new one is a file beside this one with a [`Place`], and here a row of [`SOURCES`] and a
+//! [`SourceKind`].
 
 mod carve;
 mod ctf;
+mod folder;
 mod instance;
 mod kernel;
 mod location;
@@ -11,116 +13,153 @@ mod lttng;
 mod memory;
 mod persistent;
 mod sessions;
+mod sniff;
 mod trace_dat;
 
-pub(crate) use ctf::name_of;
+pub use folder::is_instance;
+pub use sniff::is_ctf_stream;
+
+pub(crate) use ctf::{CTF, name_of};
+pub(crate) use folder::{Folder, is_region};
+pub(crate) use instance::INSTANCE;
 pub(crate) use kernel::alone;
 pub(crate) use location::{Key, Location};
+pub(crate) use lttng::LTTNG;
+pub(crate) use memory::MEMORY;
+pub(crate) use sessions::SESSION;
+pub(crate) use sniff::{Beginning, of_file, sentence};
 
-use crate::folder::{Folder, is_instance};
 use crate::lttng::GivenMetadata;
-use crate::sniff::{self, Beginning};
 use crate::{Opened, Options};
+use carve::CARVED;
 use lastwords_bytes::Budget;
+use lastwords_image::{ImageKind, vmcore};
 use lastwords_session::ReadLimit;
+use persistent::PERSISTENT;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use trace_dat::TRACE_DAT;
 
-/// A place before it is opened.
-pub(crate) enum Look<'l> {
-    /// A file, by its first bytes.
-    File(&'l Path, Option<Beginning>),
-    /// A folder, by its entries.
-    Folder(&'l Folder),
-}
-
-impl Look<'_> {
-    fn begins(&self, as_one: Beginning) -> bool {
-        matches!(self, Self::File(_, Some(beginning)) if *beginning == as_one)
-    }
-}
+/// All kinds of places, in the order in which messages and `--help` list them. A folder is of the
+/// first kind that recognises it, and a file of the first kind whose beginning it has. A file that
+/// none recognises is looked into as memory.
+static SOURCES: [&Place; 7] = [&SESSION, &MEMORY, &INSTANCE, &PERSISTENT, &TRACE_DAT, &CTF, &LTTNG];
 
 /// A kind of place in which traces are.
-pub(crate) struct PlaceKind {
-    /// Returns true if a place is of this kind.
-    recognise: fn(&Look<'_>) -> bool,
+pub(crate) struct Place {
+    /// What its inputs are called where messages and `--help` list all inputs, each with an article.
+    inputs: &'static [&'static str],
+    /// The files of this kind that their first bytes tell.
+    files: &'static [FileKind],
+    /// Returns true if a folder is of this kind, and is opened as a whole.
+    is_folder: fn(&Folder) -> bool,
     /// Opens a location, and adds its traces. An error says that it cannot be read, or that nothing
     /// is in it.
     open: fn(&mut Opening<'_, '_>) -> anyhow::Result<()>,
 }
 
-/// All kinds of places. A place is of the first kind that recognises it; a file that none
-/// recognises is looked into as memory.
-static SOURCES: [&PlaceKind; 6] = [&INSTANCE, &SESSION, &LTTNG, &CTF, &TRACE_DAT, &PERSISTENT];
+/// A kind of files that their first bytes tell.
+pub(crate) struct FileKind {
+    /// What such a file is, with an article.
+    words: &'static str,
+    /// Returns true for the first bytes of such a file, of which there are up to 512, and its
+    /// length.
+    begins: fn(&[u8], u64) -> bool,
+    /// What opens it.
+    opens: Opens,
+}
 
-/// A trace instance of the running kernel.
-pub(crate) static INSTANCE: PlaceKind = PlaceKind {
-    recognise: |look| matches!(look, Look::Folder(folder) if is_instance(&folder.path)),
-    open: instance::open,
-};
+/// What opens a file that its first bytes tell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    /// The place whose file it is.
+    Place,
+    /// Memory, in which its streams are searched for.
+    Memory,
+    /// Its folder alone.
+    Folder,
+}
 
-/// A session's folder, or its memory elsewhere.
-pub(crate) static SESSION: PlaceKind = PlaceKind {
-    recognise: |look| matches!(look, Look::Folder(folder) if folder.has_regions()),
-    open: sessions::open,
-};
+/// The kind of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceKind {
+    /// Sessions of lastwords, and streams of LTTng, in a container of a process's memory.
+    Sessions(ImageKind),
+    /// The memory of a machine.
+    Machine(vmcore::Format),
+    /// A trace.dat file.
+    TraceDat,
+    /// A persistent ring buffer of ftrace.
+    Persistent,
+    /// A trace instance of the running kernel, whose events are read from its files.
+    Instance,
+    /// Memory of LTTng's user-space tracer.
+    Lttng,
+    /// A folder of CTF.
+    Ctf,
+}
 
-/// Shared memory of LTTng's user-space tracer.
-pub(crate) static LTTNG: PlaceKind = PlaceKind {
-    recognise: |look| matches!(look, Look::Folder(folder) if folder.has(Beginning::Lttng)),
-    open: lttng::open,
-};
-
-/// Traces of CTF.
-pub(crate) static CTF: PlaceKind = PlaceKind {
-    recognise: |look| matches!(look, Look::Folder(folder) if folder.is_ctf),
-    open: ctf::open,
-};
-
-static TRACE_DAT: PlaceKind =
-    PlaceKind { recognise: |look| look.begins(Beginning::TraceDat), open: trace_dat::open };
-
-static PERSISTENT: PlaceKind =
-    PlaceKind { recognise: |look| look.begins(Beginning::Persistent), open: persistent::open };
-
-/// Memory of a machine or of a process, whatever contains it: what every other file is taken for.
-pub(crate) static MEMORY: PlaceKind = PlaceKind { recognise: |_| false, open: memory::open };
-
-/// Finds sub-buffers and packets in all memory, whatever leads to them.
-static CARVED: PlaceKind = PlaceKind { recognise: |_| false, open: carve::open };
-
-impl PlaceKind {
-    /// Returns the kind of a folder, if it is opened as a whole.
-    pub(crate) fn of_folder(folder: &Folder) -> Option<&'static Self> {
-        SOURCES.into_iter().find(|source| (source.recognise)(&Look::Folder(folder)))
-    }
-
-    /// Returns the kind of a file.
-    fn of_file(path: &Path, options: &Options<'_>) -> &'static Self {
-        let look = Look::File(path, sniff::of_file(path));
-        let found = SOURCES.into_iter().find(|source| (source.recognise)(&look));
-        // The beginning of a region may be damaged, where a bundle says that it is one.
-        let is_region = !options.bundle.is_empty() && options.memory.raw.is_none();
-        match (found, look) {
-            (None, Look::File(path, None)) if is_region && path.is_file() => &PERSISTENT,
-            (found, _) => found.unwrap_or(&MEMORY),
+impl SourceKind {
+    /// Returns the kind in a few words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Sessions(kind) => kind.words(),
+            Self::Machine(format) => format.words(),
+            Self::TraceDat => "trace.dat",
+            Self::Persistent => "persistent ring buffer",
+            Self::Instance => "an instance of the running kernel",
+            Self::Lttng => "memory of LTTng's user-space tracer",
+            Self::Ctf => "folder of CTF",
         }
     }
 }
 
-impl PartialEq for PlaceKind {
+impl fmt::Display for SourceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+/// Lists the kinds of inputs, for messages: `a session (its name or folder), a process core, ... or
+/// a folder with any of these`.
+#[must_use]
+pub fn kinds_of_inputs() -> String {
+    let inputs: Vec<&str> = SOURCES.iter().flat_map(|place| place.inputs).copied().collect();
+    format!("{}, or a folder with any of these", inputs.join(", "))
+}
+
+impl Place {
+    /// Returns the kind of a folder, if it is opened as a whole.
+    pub(crate) fn of_folder(folder: &Folder) -> Option<&'static Self> {
+        SOURCES.into_iter().find(|place| (place.is_folder)(folder))
+    }
+
+    /// Returns the kind of a file.
+    fn of_file(path: &Path, options: &Options<'_>) -> &'static Self {
+        // The beginning of a region may be damaged, where a bundle says that it is one.
+        let is_region = !options.bundle.is_empty() && options.memory.raw.is_none();
+        match of_file(path) {
+            Some(Beginning::Of(place, file)) if file.opens == Opens::Place => place,
+            None if is_region && path.is_file() => &PERSISTENT,
+            _ => &MEMORY,
+        }
+    }
+}
+
+impl PartialEq for Place {
     /// Two kinds are equal if they are one row.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl Eq for PlaceKind {}
+impl Eq for Place {}
 
-impl fmt::Debug for PlaceKind {
+impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PlaceKind")
+        write!(f, "Place({:?})", self.inputs)
     }
 }
 
@@ -149,7 +188,7 @@ impl Opening<'_, '_> {
         let source = match self.location.source {
             _ if self.options.carve => &CARVED,
             Some(source) => source,
-            None => PlaceKind::of_file(self.location.path(), self.options),
+            None => Place::of_file(self.location.path(), self.options),
         };
         (source.open)(self)
     }

@@ -1,7 +1,7 @@
 //! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or
 //! the kernel in the same memory describes their events.
 
-use super::Opening;
+use super::{FileKind, Opening, Opens, Place};
 use crate::SourceKind;
 use crate::describe::{self, Agreement, Described, TEXT_SYMBOLS};
 use crate::placement::{self, Placement};
@@ -31,11 +31,23 @@ const CLOCKS: [&str; 10] =
 /// The name of the trace of sub-buffers that a reader or a kernel emptied.
 const EMPTIED: &str = "emptied";
 
+/// A persistent ring buffer of ftrace.
+pub(super) static PERSISTENT: Place = Place {
+    inputs: &["ftrace's persistent ring buffer"],
+    files: &[FileKind {
+        words: "a persistent ring buffer of ftrace",
+        begins: persistent::is_region,
+        opens: Opens::Place,
+    }],
+    is_folder: |_| false,
+    open,
+};
+
 /// Opens a copy of a region.
 ///
 /// # Errors
 /// The region or the bundle cannot be read.
-pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     let Opening { location, options, budget, opened, .. } = opening;
     let path = location.path();
     let named = || path.display().to_string();

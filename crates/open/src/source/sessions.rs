@@ -1,11 +1,11 @@
 //! Opens sessions of lastwords, in folders, files and processes.
 
-use super::{Location, Opening};
+use super::{Beginning, Location, Opening, Place, kinds_of_inputs, sniff};
 use crate::SourceKind;
 use crate::locate::is_likely;
 use crate::reason::NothingToRecover;
 use crate::session::{RecoveredSession, cut};
-use crate::{Body, KINDS, Options, Origin, sniff};
+use crate::{Body, Options, Origin};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_folders::SnapshotState;
@@ -16,8 +16,16 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// A session's folder, or its memory elsewhere.
+pub(crate) static SESSION: Place = Place {
+    inputs: &["a session (its name or folder)"],
+    files: &[],
+    is_folder: |folder| folder.has_regions(),
+    open,
+};
+
 /// Opens the folder of a session, or its memory elsewhere.
-pub(super) fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
+fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     let container = container(opening.location, opening.options, &opening.budget)?;
     add(container, Vec::new(), opening)
 }
@@ -70,7 +78,7 @@ pub(super) fn add(
         && found.kind == image::ImageKind::Plain
         && matches!(
             sniff::of_file(location.path()),
-            Some(sniff::Beginning::Other(_) | sniff::Beginning::Compressed(_))
+            Some(Beginning::Other(_) | Beginning::Compressed(_))
         )
     {
         found.notes.clear();
@@ -173,9 +181,9 @@ fn empty(location: &Location, found: &Recovered) -> anyhow::Error {
     let is_nothing = match found.kind {
         ImageKind::Plain => match sniff::look(location.path()) {
             Err(error) => return anyhow::Error::from(error).context(why),
-            Ok(Some(sniff::Beginning::Compressed(_))) => return NothingToRecover::compressed(why),
+            Ok(Some(Beginning::Compressed(_))) => return NothingToRecover::compressed(why),
             // A program is an ELF file, and in the eyes of the image a core with a damaged header.
-            Ok(Some(sniff::Beginning::Other(_))) => true,
+            Ok(Some(Beginning::Other(_))) => true,
             Ok(beginning) => beginning.is_none() && !found.is_damaged,
         },
         ImageKind::Core | ImageKind::CompressedCore => !found.is_damaged,
@@ -195,10 +203,10 @@ fn why_empty(location: &Location, found: &Recovered) -> String {
             let beginning = sniff::of_file(location.path());
             let looks = sniff::sentence(beginning);
             let nothing = match beginning {
-                Some(sniff::Beginning::Compressed(_)) => "",
+                Some(Beginning::Compressed(_)) => "",
                 _ => "; no trace is in it",
             };
-            return format!("{looks}{nothing}. An input is {KINDS}");
+            return format!("{looks}{nothing}. An input is {}", kinds_of_inputs());
         }
         ImageKind::Core | ImageKind::CompressedCore if found.is_damaged => {
             "it is cut or damaged (see the notes): what it lacks is in a whole copy of it, or in the session's folder"
@@ -208,7 +216,10 @@ fn why_empty(location: &Location, found: &Recovered) -> String {
              the core filter decides: `lastwords doctor`"
         }
         ImageKind::Folder => {
-            return format!("the folder has no session and no other trace. An input is {KINDS}");
+            return format!(
+                "the folder has no session and no other trace. An input is {}",
+                kinds_of_inputs()
+            );
         }
         ImageKind::Process => "`lastwords list` shows the sessions there are",
     };

@@ -1,7 +1,8 @@
 //! Lists folders that may have traces.
 
+use super::Place;
+use super::sniff::{self, Beginning, is_ctf_stream};
 use crate::fired::{SNAPSHOT_FILE, SNAPSHOT_TRACE};
-use crate::sniff::{self, Beginning};
 use anyhow::Context as _;
 use lastwords_ctf::read::is_trace;
 use std::cell::OnceCell;
@@ -77,8 +78,7 @@ impl Folder {
     /// Returns true if it has the regions of a session. The streams of a folder of CTF may have the
     /// names of a session's.
     pub(crate) fn has_regions(&self) -> bool {
-        let is_stream = |file: &Path| sniff::of_file(file) == Some(Beginning::CtfStream);
-        !self.is_ctf && self.files.iter().any(|file| is_region(file) && !is_stream(file))
+        !self.is_ctf && self.files.iter().any(|file| is_region(file) && !is_ctf_stream(file))
     }
 
     /// Returns the files, each with what its first bytes say.
@@ -87,8 +87,8 @@ impl Folder {
         self.beginnings.get_or_init(|| self.files.iter().map(look).collect())
     }
 
-    /// Returns true if a file has this beginning.
-    pub(crate) fn has(&self, beginning: Beginning) -> bool {
-        self.beginnings().iter().any(|(_, own)| *own == Some(beginning))
+    /// Returns true if a file is one of these.
+    pub(crate) fn has_files_of(&self, place: &Place) -> bool {
+        self.beginnings().iter().any(|(_, own)| own.is_some_and(|own| own.is_of(place)))
     }
 }
