@@ -108,14 +108,14 @@ pub(crate) fn run_beside(words: &str, output: &Path) -> Result<()> {
 }
 
 /// The command with what it prints in a file.
-pub(crate) fn into_file(mut command: Command, output: &Path) -> Result<Command> {
+fn into_file(mut command: Command, output: &Path) -> Result<Command> {
     let file = File::create(output).with_context(|| output.display().to_string())?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     Ok(command)
 }
 
 /// The command with the processors only while nobody else wants them.
-pub(crate) fn yielding(command: &Command) -> Command {
+fn yielding(command: &Command) -> Command {
     let mut nice = Command::new("nice");
     nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
     nice

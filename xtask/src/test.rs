@@ -364,19 +364,11 @@ fn split(words: &str) -> Vec<&str> {
     words.split_ascii_whitespace().collect()
 }
 
-/// Runs a rig, or `cargo` with a target folder of its own, whose output goes to a file.
+/// Runs a rig whose output goes to a file. Cargo does not run beside others: it waits for their
+/// builds, or builds again in a folder of its own what both need.
 fn run_beside(does: &Does, output: &Path) -> Result<()> {
-    match does {
-        Does::Rig(words) => crate::rigs::run_beside(words, output),
-        Does::Cargo(words) => {
-            let mut cargo = Command::new(rig::cargo());
-            let mut command = crate::rigs::yielding(cargo.args(split(words)));
-            command.env("CARGO_TARGET_DIR", rig::root().join("target/beside"));
-            let mut command = crate::rigs::into_file(command, output)?;
-            run_command(&mut command, &format!("cargo {words}"))
-        }
-        _ => bail!("only rigs and cargo run beside others"),
-    }
+    let Does::Rig(words) = does else { bail!("only rigs run beside others") };
+    crate::rigs::run_beside(words, output)
 }
 
 /// Runs a program of the repository.

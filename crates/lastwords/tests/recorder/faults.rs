@@ -154,13 +154,15 @@ fn left_overs(base: &Path) -> Vec<PathBuf> {
     entries.map_while(Result::ok).map(|entry| entry.path()).collect()
 }
 
+/// With `LASTWORDS_SAMPLE`, each third call.
 #[test]
 fn each_call_fails_in_turn() {
     alone!(in dir);
+    let step = if std::env::var_os("LASTWORDS_SAMPLE").is_some() { 3 } else { 1 };
     let mut failures = 0;
     for memory in back_ends(dir.path()) {
         let base = dir.path().join("base");
-        for nth in 1.. {
+        for nth in (1..).step_by(step) {
             let (ended, failed) = run(&base, &memory, nth, false);
             let what = format!("{memory:?}, call {nth} ({failed:?})");
             assert!([DONE, REFUSED_AT_START, REFUSED_LATER].contains(&ended), "{what}: {ended}");
@@ -181,7 +183,7 @@ fn each_call_fails_in_turn() {
             failures += 1;
         }
     }
-    assert!(failures > 200, "{failures} calls were made to fail");
+    assert!(failures > 200 / step, "{failures} calls were made to fail");
 }
 
 #[test]
