@@ -5,6 +5,12 @@
 //! registers our own area once, and unregisters it when the thread ends. It must unregister the
 //! area, because the kernel writes to a registered area until the thread is gone, and musl unmaps
 //! the memory of a detached thread before that.
+//!
+//! The length of our area decides how newer kernels (since 2026, kernel/rseq.c) treat it. At each
+//! switch and signal of a thread whose area has the first length, 32 bytes, the kernel writes all
+//! fields and looks for a section. For a longer area, the kernel writes only fields that have
+//! changed, and looks for a section only if it has interrupted the program's own code. So our area
+//! has the length that the kernel knows.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
@@ -41,6 +47,42 @@ impl Area {
     }
 }
 
+/// Our own area, with room for the fields that newer kernels have added to [`Area`].
+#[repr(C, align(64))]
+struct Own {
+    area: Area,
+    /// Only the kernel uses these bytes.
+    _newer: [UnsafeCell<u64>; 4],
+}
+
+impl Own {
+    const fn new() -> Self {
+        Self { area: Area::new(u32::MAX), _newer: [const { UnsafeCell::new(0) }; 4] }
+    }
+}
+
+/// The length that every kernel accepts, in bytes.
+const FIRST_LEN: u32 = 32;
+/// Keys of the auxiliary vector, since Linux 6.3 (include/uapi/linux/auxvec.h).
+const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
+const AT_RSEQ_ALIGN: libc::c_ulong = 28;
+
+/// Returns the length of our own area for the kernel, in bytes. It is the same at each call, because
+/// the kernel unregisters an area only with the length of its registration.
+fn own_len() -> u32 {
+    // SAFETY: the call has no conditions. It returns 0 for a key that the kernel does not know.
+    let [size, align] =
+        [AT_RSEQ_FEATURE_SIZE, AT_RSEQ_ALIGN].map(|key| unsafe { libc::getauxval(key) });
+    len_for(size, align)
+}
+
+/// Returns the length for a kernel that knows `size` bytes of the area and requires `align`. The
+/// kernel refuses any other length between the first one and `size`.
+fn len_for(size: libc::c_ulong, align: libc::c_ulong) -> u32 {
+    let fits = size as usize <= size_of::<Own>() && align as usize <= align_of::<Own>();
+    if fits { FIRST_LEN.max(size as u32) } else { FIRST_LEN }
+}
+
 const UNKNOWN: isize = isize::MIN;
 const NONE: isize = isize::MAX;
 /// Offset from the thread pointer to the area; [`UNKNOWN`] before [`init`], [`NONE`] if the kernel
@@ -49,7 +91,7 @@ pub(crate) static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
 std::thread_local! {
     /// Our own area, for threads whose C library registered none.
-    static OWN: Area = const { Area::new(u32::MAX) };
+    static OWN: Own = const { Own::new() };
     /// The thread is ending, and has unregistered its area. It records without sections from then on.
     static IS_ENDING: Cell<bool> = const { Cell::new(false) };
 }
@@ -136,7 +178,7 @@ pub(crate) fn register_thread() -> bool {
     let Some(area) = area() else { return false };
     match area.cpu_id.load(Relaxed) {
         cpu if cpu < 0xffff_0000 => true,
-        u32::MAX if OWN.with(|own| core::ptr::eq(own, area)) => register(area),
+        u32::MAX if OWN.with(|own| core::ptr::eq(&raw const own.area, area)) => register(area),
         _ => false,
     }
 }
@@ -147,12 +189,13 @@ fn register(area: &Area) -> bool {
     let Ok(key) = libc::pthread_key_t::try_from(END_OF_THREAD.load(Relaxed)) else { return false };
     let at = core::ptr::from_ref(area);
     let _errno = ErrnoKept::now();
-    // SAFETY: the key was created. The area is 32-aligned and 32 bytes long. It is registered only
-    // until `unregister`, which the C library calls before it frees the thread's memory.
+    // SAFETY: the key was created. The area is the first part of an `Own`, which has the length and
+    // the alignment of `own_len`. It is registered only until `unregister`, which the C library
+    // calls before it frees the thread's memory.
     unsafe {
         !IS_ENDING.get()
             && libc::pthread_setspecific(key, at.cast()) == 0
-            && libc::syscall(libc::SYS_rseq, at, 32u32, 0, SIGNATURE) == 0
+            && libc::syscall(libc::SYS_rseq, at, own_len(), 0, SIGNATURE) == 0
     }
 }
 
@@ -168,7 +211,7 @@ extern "C" fn unregister(area: *mut libc::c_void) {
     IS_ENDING.set(true);
     // SAFETY: the kernel only stops using the area and resets its fields, which belong to this
     // thread.
-    unsafe { libc::syscall(libc::SYS_rseq, area, 32u32, UNREGISTER, SIGNATURE) };
+    unsafe { libc::syscall(libc::SYS_rseq, area, own_len(), UNREGISTER, SIGNATURE) };
 }
 
 /// Looks for the area, once for each process.
@@ -201,12 +244,12 @@ fn find() -> Option<isize> {
     END_OF_THREAD.store(i64::from(key), Relaxed);
     // Another thread may have its own area at another offset (dynamic TLS). `register_thread` then
     // refuses it.
-    OWN.with(register).then_some(offset)
+    OWN.with(|own| register(&own.area)).then_some(offset)
 }
 
 /// Returns the offset from this thread's pointer to its [`OWN`].
 fn own_offset() -> isize {
-    (OWN.with(core::ptr::from_ref) as isize).wrapping_sub(thread_pointer() as isize)
+    (OWN.with(|own| &raw const own.area) as isize).wrapping_sub(thread_pointer() as isize)
 }
 
 /// Returns the offset from the thread pointer to the area that the C library has registered; none
@@ -277,4 +320,19 @@ pub fn threads_can_start() -> bool {
     let done = unsafe { libc::syscall(libc::SYS_rseq, null_mut::<u8>(), 0u32, 0, 0) };
     let is_known = done == 0 || Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
     is_known || offset_of_libc().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_is_that_of_the_kernel() {
+        assert_eq!((size_of::<Own>(), align_of::<Own>()), (64, 64));
+        // Kernels before 6.3 have no such keys; 6.3 to 6.19 know 28 bytes.
+        assert_eq!([len_for(0, 0), len_for(20, 32), len_for(28, 32)], [32; 3]);
+        assert_eq!([len_for(33, 64), len_for(36, 64), len_for(64, 64)], [33, 36, 64]);
+        // Too long, or more aligned than our area.
+        assert_eq!([len_for(65, 128), len_for(36, 128)], [32; 2]);
+    }
 }

@@ -1,17 +1,20 @@
 //! A thread that registered an area of its own for restartable sequences unregisters it before the
-//! C library may unmap the thread's memory. glibc registers areas itself, so the test runs once
-//! more without that.
+//! C library may unmap the thread's memory.
 
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
-/// Number of rounds of destructors, and whether sections were available in the last.
+use crate::own_area::{is_alone, registered};
+
+/// Number of rounds of destructors, whether sections were available in the last, and the address of
+/// the area that was registered then.
 static ROUNDS: AtomicU32 = AtomicU32::new(0);
 static AVAILABLE: AtomicU32 = AtomicU32::new(2);
+static REGISTERED: AtomicU64 = AtomicU64::new(1);
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn at_end(value: *mut libc::c_void) {
     AVAILABLE.store(lastwords_ring::rseq_available().into(), SeqCst);
+    REGISTERED.store(registered().map_or(0, |area| area.at), SeqCst);
     // The order of destructors is not defined, but the second round comes after all of the first.
     if ROUNDS.fetch_add(1, SeqCst) == 0 {
         // SAFETY: the key was created.
@@ -21,17 +24,7 @@ extern "C" fn at_end(value: *mut libc::c_void) {
 
 #[test]
 fn the_area_is_unregistered_at_the_end_of_a_thread() {
-    if std::env::var_os("LASTWORDS_OWN_AREA").is_none() {
-        let done = Command::new(std::env::current_exe().expect("this test"))
-            .args([
-                "--exact",
-                "end_of_thread::the_area_is_unregistered_at_the_end_of_a_thread",
-                "--nocapture",
-            ])
-            .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
-            .env("LASTWORDS_OWN_AREA", "1")
-            .status();
-        assert!(done.expect("this test runs").success());
+    if !is_alone("end_of_thread::the_area_is_unregistered_at_the_end_of_a_thread") {
         return;
     }
     if !lastwords_ring::rseq_available() {
@@ -52,8 +45,8 @@ fn the_area_is_unregistered_at_the_end_of_a_thread() {
     .join()
     .expect("the thread");
     assert_eq!(
-        (ROUNDS.load(SeqCst), AVAILABLE.load(SeqCst)),
-        (2, 0),
-        "rounds, sections in the last"
+        (ROUNDS.load(SeqCst), AVAILABLE.load(SeqCst), REGISTERED.load(SeqCst)),
+        (2, 0, 0),
+        "rounds, sections in the last, area of the last"
     );
 }

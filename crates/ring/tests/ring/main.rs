@@ -20,6 +20,8 @@ mod loom_faults;
 #[cfg(loom)]
 mod loom_models;
 #[cfg(not(loom))]
+mod own_area;
+#[cfg(not(loom))]
 mod passed_over;
 #[cfg(not(loom))]
 mod record;

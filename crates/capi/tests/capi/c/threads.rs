@@ -7,8 +7,13 @@ use std::process::Command;
 
 use super::{PREFIX, compile, program, run};
 
-/// A library that is loaded late gets the variables of its threads from 1,664 bytes that all late
-/// libraries share.
+/// Largest size of the library's thread-local variables, in bytes. A library that is loaded late gets
+/// them from 1,664 bytes that all late libraries share, in multiples of its alignment. The alignment
+/// is 64, that of an area for restartable sequences on newer kernels, and the area has 64 bytes.
+/// About 100 bytes are Rust's, 100 our own.
+const MOST_TLS: u64 = 320;
+
+/// The library leaves room for another one that is loaded late.
 #[test]
 fn loaded_late_beside_another_library() {
     let other =
@@ -31,7 +36,7 @@ fn loaded_late_beside_another_library() {
         .and_then(|size| size.strip_prefix("0x"))
         .expect("its size in memory");
     let size = u64::from_str_radix(size, 16).expect("a number");
-    assert!(size < 256, "{size} bytes");
+    assert!(size <= MOST_TLS, "{size} bytes");
 }
 
 /// The linker removes each function that is not used, with its thread-local variables, so that the
