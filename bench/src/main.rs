@@ -8,6 +8,7 @@
 //! lastwords-bench server RECORDER REQUESTS              serve so many requests, print the CPU time of one as JSON
 //! lastwords-bench calls RECORDER REQUESTS               make the calls of so many requests, print the time of one as JSON
 //! lastwords-bench shapes CPU ROUNDS                      time events of many shapes beside the floor, print them as JSON
+//! lastwords-bench aborts EVENTS                         count aborted sections and time their events, print a table
 //! lastwords-bench measure CPU PROGRAM [ARGUMENT...]      run a program on one CPU, print a line of JSON
 //! ```
 //!
@@ -16,10 +17,12 @@
 
 use std::process::ExitCode;
 
+mod aborts;
 mod contenders;
 mod job;
 mod machine;
 mod measure;
+mod sections;
 mod server;
 mod shapes;
 
@@ -50,6 +53,10 @@ fn run(arguments: &[String]) -> Result<()> {
         [verb, recorder, requests] if verb == "server" => server::run(recorder, requests),
         [verb, recorder, requests] if verb == "calls" => server::calls(recorder, requests),
         [verb, address, requests] if verb == "client" => server::client(address, requests),
+        [verb, events] if verb == "aborts" => aborts::run(events),
+        [verb, trouble, area, events] if verb == "aborts-here" => {
+            aborts::here(trouble, area, events)
+        }
         [verb, cpu, rounds] if verb == "shapes" => shapes::run(cpu, rounds),
         [verb, cpu, program, rest @ ..] if verb == "measure" => {
             println!(

@@ -53,7 +53,7 @@ fn with_layer(run: impl FnOnce() -> Result<Sample>) -> Result<Sample> {
     run()
 }
 
-pub(super) fn session(reservation: Reservation) -> Result<lastwords::Builder> {
+pub(crate) fn session(reservation: Reservation) -> Result<lastwords::Builder> {
     let size = u64::try_from(RING_BYTES / 4)?;
     let channel =
         ChannelConfig::new("bench").sub_buffers(4, size).contexts(lastwords::Context::NONE);

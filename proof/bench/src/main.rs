@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use self::floors::Verdict;
 
+mod aborts;
 mod contenders;
 mod ctf;
 mod floors;
@@ -52,6 +53,8 @@ enum Bench {
     Recover(recover::Args),
     /// Seconds and memory of a report of a kernel crash dump, and of a sparse one of 64 GB
     Vmcore(vmcore::Args),
+    /// How many restartable sections are aborted when threads are preempted, interrupted and moved
+    Aborts(aborts::Args),
     /// Events a second of a CTF trace of 20 million: text, counting, CTF to CTF, against
     /// babeltrace2
     Ctf(ctf::Args),
@@ -80,6 +83,7 @@ fn run(args: &Args) -> Result<()> {
         Bench::Shapes(args) => shapes::run(args),
         Bench::Recover(args) => recover::run(args),
         Bench::Vmcore(args) => vmcore::run(args),
+        Bench::Aborts(args) => aborts::run(args),
         Bench::Ctf(args) => ctf::run(args),
         Bench::Overhead(args) => overhead::run(args),
         Bench::RecordKernel(args) => record_kernel::run(args),
