@@ -66,7 +66,9 @@ pub struct CountersControl {
     pub lost_additions: AtomicU64,
     /// Values that found no histogram.
     pub lost_values: AtomicU64,
-    pad0: [u64; 5],
+    /// CLOCK_REALTIME when this copy of the region was made, ns; 0 in the region that recorders use.
+    pub copied: AtomicU64,
+    pad0: [u64; 4],
 }
 const _: () = assert!(size_of::<CountersControl>() == 64 || cfg!(loom));
 

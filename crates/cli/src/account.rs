@@ -103,6 +103,7 @@ fn write_counted(name: &str, path: &str, metrics: &Metrics, text: &mut Vec<u8>) 
     let first = Metrics {
         counters: metrics.counters.iter().take(LIMIT).cloned().collect(),
         histograms: metrics.histograms.iter().take(LIMIT).cloned().collect(),
+        as_of: metrics.as_of,
         ..Metrics::default()
     };
     text.extend(metrics::text(&first, 2).bytes());

@@ -1,5 +1,6 @@
 //! Counters and histograms for people: tables, and words about them.
 
+use crate::ended;
 use crate::say;
 use crate::table::{Table, plain};
 use lastwords_open::Trace;
@@ -61,9 +62,12 @@ pub(crate) fn text(metrics: &Metrics, indent: usize) -> String {
             bucket(one.buckets.last().copied()),
         ]);
     }
+    let as_of = metrics.as_of.filter(|_| !metrics.is_empty()).map(|time| {
+        format!("{}as of {}\n", " ".repeat(indent), ended::date_and_time(time.cast_signed()))
+    });
     let tables = [counters, histograms];
     let shown = tables.iter().filter(|table| !table.is_empty()).map(Table::render);
-    shown.chain([in_flight]).collect()
+    as_of.into_iter().chain(shown).chain([in_flight]).collect()
 }
 
 fn range(bucket: Bucket) -> String {

@@ -430,9 +430,6 @@ impl SentSession {
         file.read_exact_at(&mut bytes, *offset)?;
         let control = view.info.control_off as usize;
         put(&mut bytes, control + offset_of!(Control, snapshot), &SNAPSHOT_OFF.to_ne_bytes());
-        // Counters are not sent.
-        put(&mut bytes, control + offset_of!(Control, counters), &[0; 4]);
-        put(&mut bytes, control + offset_of!(Control, histograms), &[0; 4]);
         // The rings of the copy have one half, which is the first.
         put(&mut bytes, control + offset_of!(Control, flip), &[0; 4]);
         for (at, length) in
@@ -456,6 +453,13 @@ impl SentSession {
             );
         }
         Ok(bytes)
+    }
+
+    /// Returns the counters and histograms as they are now: parts of the counters region, outside of
+    /// which it is 0. Returns none if the session has no such region, or one of another form.
+    #[must_use]
+    pub fn counters(&self) -> Option<[Part; 3]> {
+        self.handle.regions.copy_counters()
     }
 
     /// Returns the descriptions of events as pairs of an offset in the registry region and bytes:

@@ -23,11 +23,13 @@ impl Trace {
         if let Some(RecoveredSession { session, cut, .. }) = self.session() {
             let mut account = Account::new(&**session);
             let missing = cut.as_ref().map(|why| {
-                Gap::new(
-                    None,
-                    Cause::Missing,
-                    format!("{}: the stream ended early: {why}", self.origin.path.display()),
-                )
+                let counted = match session.info().metrics.as_of {
+                    Some(_) => "; what was counted after the last copy of the counters is unknown",
+                    None => "",
+                };
+                let path = self.origin.path.display();
+                let place = format!("{path}: the stream ended early: {why}{counted}");
+                Gap::new(None, Cause::Missing, place)
             });
             if let Some(missing) = missing {
                 // It is the cause of others, and they may be many.

@@ -115,6 +115,8 @@ fn tables(
     let r = Reader::new(&what, &bytes, region.order).based(abi::CONTROL_OFF as u64);
     read.metrics.lost_additions = field!(r, 0, CountersControl, lost_additions, u64_at)?;
     read.metrics.lost_values = field!(r, 0, CountersControl, lost_values, u64_at)?;
+    let copied = field!(r, 0, CountersControl, copied, u64_at)?;
+    read.metrics.as_of = (copied != 0).then_some(copied);
     for (lost, one, entries, table) in [
         (read.metrics.lost_additions, "addition", counters, "counters"),
         (read.metrics.lost_values, "value", histograms, "histograms"),

@@ -2,9 +2,10 @@
 //!
 //! The folder has the regions of the session as files. The region of a stream is a ring with room
 //! for all sub-buffers that came, so that each is in the place that its number gives, where
-//! `rings.rs` has put it. Places of sub-buffers that did not come stay holes, which every reader
+//! `rings.rs` has put it. `counters.rs` has written the counters beside them. Places of sub-buffers that did not come stay holes, which every reader
 //! tells as damage.
 
+use crate::counters;
 use crate::head::Head;
 use crate::packets::Packets;
 use crate::rings::{self, Arrived, MOST_GAPS};
@@ -360,6 +361,7 @@ impl Contents {
             }
         }
         rings::remove_open(folder, self.rings.keys().copied())?;
+        counters::remove_unfinished(folder);
         if let Some(why) = ended_early {
             fs::write(folder.join(lastwords_open::ENDED_EARLY), why)?;
         }
@@ -367,8 +369,8 @@ impl Contents {
     }
 }
 
-fn create(path: &Path) -> anyhow::Result<File> {
-    // A receiver that was killed may have left it.
+/// Creates a file, or empties one that a killed receiver has left.
+pub(crate) fn create(path: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)

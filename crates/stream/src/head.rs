@@ -53,12 +53,7 @@ impl Head {
             bytes.len() == HEAD && bytes.starts_with(&MAGIC),
             "the bytes are not the begin of a region"
         );
-        let mark = read::<4>(bytes, offset_of!(RegionHeader, byte_order)).map(u32::from_le_bytes);
-        let order = match mark {
-            Some(BYTE_ORDER_MARK) => ByteOrder::Little,
-            Some(mark) if mark.swap_bytes() == BYTE_ORDER_MARK => ByteOrder::Big,
-            mark => refuse!(Content, "a region of the byte order {mark:x?}"),
-        };
+        let order = byte_order(bytes)?;
         let number = |at: usize| word(bytes, at, order);
         let size = number(INFO.saturating_add(offset_of!(StreamInfo, sub_buffer_size)));
         check!(
@@ -184,12 +179,26 @@ impl Region {
     }
 }
 
-/// Reads a `u64`.
-fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
+/// Returns the byte order of the region that begins so.
+///
+/// # Errors
+/// It has none.
+pub(crate) fn byte_order(bytes: &[u8]) -> Result<ByteOrder, WireError> {
+    let mark = read::<4>(bytes, offset_of!(RegionHeader, byte_order)).map(u32::from_le_bytes);
+    match mark {
+        Some(BYTE_ORDER_MARK) => Ok(ByteOrder::Little),
+        Some(mark) if mark.swap_bytes() == BYTE_ORDER_MARK => Ok(ByteOrder::Big),
+        mark => refuse!(Content, "a region of the byte order {mark:x?}"),
+    }
+}
+
+/// Reads a `u64`, which is 0 behind the end.
+pub(crate) fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
     read(bytes, at).map_or(0, |raw| u64::from_le_bytes(order.little(raw)))
 }
 
-fn read<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+/// Reads bytes of a number; none behind the end.
+pub(crate) fn read<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 

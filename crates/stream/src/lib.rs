@@ -11,7 +11,8 @@
 //! recorder does not wait for it. So a sub-buffer counts only if the receiver has confirmed it
 //! before the recorder overwrites it ([`session`]).
 //!
-//! Committed events of a sub-buffer that is not full are sent at an interval ([`Flush`]).
+//! Committed events of a sub-buffer that is not full are sent at an interval ([`Flush`]), and so are
+//! copies of a session's counters and histograms.
 //!
 //! ```
 //! use lastwords_stream::Address;
@@ -42,6 +43,7 @@
 )]
 
 mod address;
+mod counters;
 mod error;
 mod flush;
 mod folder;

@@ -6,6 +6,7 @@
 //! the other from [`DATA_OFF`], in the order of their numbers; the begin is left free for the begin
 //! of the region.
 
+use crate::counters::{self, Copy};
 use crate::head::{DATA_OFF, Head, Region};
 use crate::packets::Packets;
 use crate::transfer::{NOFOLLOW, copy, take};
@@ -35,6 +36,8 @@ pub(crate) struct Rings {
     rings: BTreeMap<u32, Ring>,
     /// Gaps between the packets.
     gaps: usize,
+    /// A copy of the counters came.
+    has_counters: bool,
 }
 
 /// Where the next packet of a ring goes.
@@ -51,7 +54,12 @@ struct Ring {
 impl Rings {
     /// Makes the rings of the spool at `path`. There is no folder before there is a ring.
     pub(crate) fn new(path: &Path) -> Self {
-        Self { folder: path.with_extension(ENDING), rings: BTreeMap::new(), gaps: 0 }
+        Self {
+            folder: path.with_extension(ENDING),
+            rings: BTreeMap::new(),
+            gaps: 0,
+            has_counters: false,
+        }
     }
 
     /// Returns true if the ring was begun.
@@ -64,10 +72,7 @@ impl Rings {
     /// # Errors
     /// The folder cannot be made.
     pub(crate) fn begin(&mut self, stream: u32, head: &Head) -> anyhow::Result<()> {
-        if self.rings.is_empty() {
-            let made = DirBuilder::new().mode(0o700).create(&self.folder);
-            made.with_context(|| self.folder.display().to_string())?;
-        }
+        self.make_folder()?;
         let first = head.begin();
         self.rings.entry(stream).or_insert(Ring {
             file: None,
@@ -77,6 +82,29 @@ impl Rings {
             is_over: false,
         });
         Ok(())
+    }
+
+    /// Makes the folder before it gets its first file.
+    fn make_folder(&self) -> anyhow::Result<()> {
+        if !self.rings.is_empty() || self.has_counters {
+            return Ok(());
+        }
+        let made = DirBuilder::new().mode(0o700).create(&self.folder);
+        made.with_context(|| self.folder.display().to_string())
+    }
+
+    /// Writes a copy of the counters, which replaces an earlier one. None: they are not sent any
+    /// more, and an earlier copy is removed.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(crate) fn replace_counters(&mut self, copy: Option<&Copy<'_>>) -> anyhow::Result<()> {
+        self.make_folder()?;
+        self.has_counters = true;
+        match copy {
+            Some(copy) => copy.write(&self.folder),
+            None => counters::remove(&self.folder),
+        }
     }
 
     /// Admits a packet of `length` bytes.

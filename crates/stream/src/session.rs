@@ -4,15 +4,16 @@
 //! sent. A packet counts only after the receiver has confirmed it and its place in the ring is
 //! still the packet's ([`SentSession::is_kept`]); otherwise a frame tells the receiver to drop it.
 
+use crate::counters;
 use crate::error::{Error, Result};
 use crate::flush::Flush;
 use crate::sender::Sender;
-use crate::wire::{End, FrameKind, SessionInfo};
+use crate::wire::{End, FrameKind, MOST_COUNTERS, SessionInfo};
 use anyhow::{Context, anyhow};
-use lastwords_control::stream_out::{Bytes, Ready, SentSession};
+use lastwords_control::stream_out::{Bytes, Part, Ready, SentSession};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The longest time between two looks at the rings.
 const LOOK: Duration = Duration::from_millis(20);
@@ -22,7 +23,7 @@ const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(200);
 /// How long the receiver may take to confirm the last packets.
 const CONFIRM: Duration = Duration::from_secs(60);
 /// Most bytes of a part of a region in a frame.
-const PART: usize = 1 << 20;
+const MOST_PART: usize = 1 << 20;
 /// Bytes of a packet's header. A sub-buffer with fewer has no events.
 const PACKET_HEADER: u64 = lastwords_abi::packet::HEADER_LEN as u64;
 
@@ -41,6 +42,8 @@ pub struct Sent {
     pub unfinished: u64,
     /// Events that the rings lost by themselves.
     pub lost_events: u64,
+    /// The last counters and histograms were not sent: they are more than a frame has room for.
+    pub has_unsent_counters: bool,
 }
 
 /// A packet that is not confirmed.
@@ -67,6 +70,10 @@ struct Work<'a> {
     /// The number of the sub-buffer of each stream of which a part was sent before it was closed,
     /// and the end of that part.
     open: BTreeMap<u32, (u64, u64)>,
+    /// The counters and histograms that were sent last.
+    counted: Option<[Part; 3]>,
+    /// How often they are sent.
+    count: Flush,
 }
 
 /// Sends a session until it has ended, or the other end of `ended` is closed. Returns when the
@@ -97,9 +104,21 @@ fn send_all(
     sender.json(FrameKind::Session, &SessionInfo { uuid, name: source.name() })?;
     let (next, pending, open) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
     let flush = Flush::each(flush);
-    let mut work =
-        Work { source, sender, sent, next, pending, confirmed: 0, registry: 0, flush, open };
+    let mut work = Work {
+        source,
+        sender,
+        sent,
+        next,
+        pending,
+        confirmed: 0,
+        registry: 0,
+        flush,
+        open,
+        counted: None,
+        count: flush,
+    };
     work.region(false)?;
+    work.counters(Some(ended))?;
     let mut looked = Instant::now();
     loop {
         let mut is_over = work.source.is_finished() || sender.is_ended(ended)?;
@@ -118,6 +137,10 @@ fn send_all(
         if work.flush.is_due() && work.flush(&ready, ended)? {
             work.flush.done();
         }
+        if work.count.is_due() {
+            work.counters(Some(ended))?;
+            work.count.done();
+        }
         let wait = if moved { Duration::ZERO } else { LOOK };
         work.confirm(wait)?;
         sender.alive(ended)?;
@@ -133,7 +156,7 @@ impl Work<'_> {
 
     fn part(&self, kind: u32, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
         let mut at = offset;
-        for bytes in bytes.chunks(PART) {
+        for bytes in bytes.chunks(MOST_PART) {
             self.sender.frame(
                 FrameKind::Region,
                 kind,
@@ -142,6 +165,24 @@ impl Work<'_> {
             )?;
             at = at.saturating_add(bytes.len() as u64);
         }
+        Ok(())
+    }
+
+    /// Sends the counters and histograms, if they have changed.
+    fn counters(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+        let Some(now) = self.source.counters().filter(|now| self.counted.as_ref() != Some(now))
+        else {
+            return Ok(());
+        };
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let mut content = counters::content(&now, time);
+        self.sent.has_unsent_counters = content.len() as u64 > MOST_COUNTERS;
+        if self.sent.has_unsent_counters {
+            content.clear();
+        }
+        self.sender.frame(FrameKind::Counters, 0, &content, ended)?;
+        self.counted = Some(now);
         Ok(())
     }
 
@@ -343,6 +384,9 @@ impl Work<'_> {
             self.sent.lost_events = self.sent.lost_events.saturating_add(lost);
         }
         self.registry()?;
+        // The last copy has the time of the end, whether it changed or not.
+        self.counted = None;
+        self.counters(None)?;
         self.region(self.source.is_over())?;
         self.sender.end(&End { cpus: Vec::new(), bytes: self.sender.bytes() })?;
         Ok(self.sent)

@@ -8,6 +8,7 @@
 //! After [`Hello`], a stream is one of the kernel's tracer, which begins with [`Settings`], or one
 //! of a session, which begins with [`SessionInfo`].
 
+use crate::counters;
 use crate::error::{WireError, check, refuse};
 use crate::head::{HEAD, Head};
 use lastwords_bytes::ByteOrder;
@@ -34,6 +35,8 @@ const MOST_TEXT: u64 = 1 << 22;
 const MOST_DESCRIPTION: u64 = 64 << 20;
 /// Most bytes of a frame of sub-buffers.
 pub const MOST_DATA: u64 = 16 << 20;
+/// Most bytes of a copy of a session's counters and histograms.
+pub(crate) const MOST_COUNTERS: u64 = 16 << 20;
 /// Most bytes of a frame of a session's packet: its number, and the largest sub-buffer.
 const MOST_PACKET: u64 = (1 << 30) + NUMBER;
 /// Bytes of the number before a packet, and of the offset before a part of a region.
@@ -90,6 +93,10 @@ pub enum FrameKind {
     /// the CPU: its number (`u64`), an offset in it (`u64`), and the bytes there. The packet of
     /// this number replaces it.
     Open = 12,
+    /// A copy of the counters region, which replaces the one before: an offset (`u64`), a length
+    /// (`u64`) and as many bytes for each part that is not zero. Without bytes: the counters are
+    /// too many for a frame, and the copy before is dropped.
+    Counters = 13,
     /// Of the receiver: it takes the stream. It has no bytes.
     Accepted = 16,
     /// Of the receiver: it does not take the stream, or no more of it. A text says why.
@@ -115,6 +122,7 @@ impl FrameKind {
             Self::Packet,
             Self::Overwritten,
             Self::Open,
+            Self::Counters,
             Self::Accepted,
             Self::Refused,
             Self::Received,
@@ -169,6 +177,7 @@ impl Header {
             FrameKind::Description => MOST_DESCRIPTION,
             FrameKind::SubBuffers => MOST_DATA,
             FrameKind::Packet | FrameKind::Open => MOST_PACKET,
+            FrameKind::Counters => MOST_COUNTERS,
             FrameKind::Head => HEAD as u64,
             FrameKind::Overwritten | FrameKind::Confirmed => NUMBER,
             _ => MOST_TEXT,
@@ -363,6 +372,8 @@ pub struct Order {
     rings: BTreeMap<u32, (u64, u64)>,
     /// A part of the session region came, and of the registry.
     regions: [bool; 2],
+    /// The session region says that the session has counters.
+    has_counters: bool,
     /// Parts of regions that came.
     parts: u32,
     is_over: bool,
@@ -403,7 +414,8 @@ impl Order {
             | FrameKind::Head
             | FrameKind::Packet
             | FrameKind::Overwritten
-            | FrameKind::Open => self.admit_session(header)?,
+            | FrameKind::Open
+            | FrameKind::Counters => self.admit_session(header)?,
             FrameKind::Description => {
                 check!(Order, self.settings.is_some(), "a frame {kind:?} before Settings");
                 self.descriptions = self.descriptions.saturating_add(1);
@@ -461,6 +473,11 @@ impl Order {
                 length == HEAD as u64 && cpu < MOST_STREAMS,
                 "{length} bytes of the stream {cpu}"
             ),
+            FrameKind::Counters => check!(
+                Order,
+                self.has_counters,
+                "a frame {kind:?} of a session that has no counters"
+            ),
             _ => {
                 let Some((size, _)) = self.rings.get(&cpu) else {
                     refuse!(Order, "a frame {kind:?} of stream {cpu} before its Head")
@@ -510,6 +527,9 @@ impl Order {
                 );
                 let [session, registry] = &mut self.regions;
                 *(if header.cpu == 1 { session } else { registry }) = true;
+                if header.cpu == 1 && offset == 0 {
+                    self.has_counters = counters::are_in(bytes.get(8..).unwrap_or_default());
+                }
             }
             FrameKind::Head => {
                 let head = Head::read(bytes)?;

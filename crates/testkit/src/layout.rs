@@ -325,6 +325,7 @@ pub mod counters {
     pub const USED_HISTOGRAMS_AT: usize = 4;
     pub const LOST_ADDITIONS_AT: usize = 8;
     pub const LOST_VALUES_AT: usize = 16;
+    pub const COPIED_AT: usize = 24;
     pub const ENTRIES_AT: usize = 256;
     pub const ENTRY_LEN: usize = 256;
     pub const CHECK_AT: usize = 0;

@@ -12,6 +12,10 @@ pub struct Metrics {
     pub counters: Vec<Counter>,
     /// Histograms.
     pub histograms: Vec<Histogram>,
+    /// When this copy of the numbers was made, in nanoseconds since 1970; none if they are those of
+    /// the session itself. A session that was received over a network has a copy.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub as_of: Option<u64>,
     /// Entries of the tables that cannot be read: the counters or histograms there are unknown.
     pub unknown: u64,
     /// Additions to counters for which the table had no room.

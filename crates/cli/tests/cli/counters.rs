@@ -47,9 +47,15 @@ pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     start_test(place, "counters::counting", &format!("{memory} {end}"))
 }
 
-/// Fails unless the input has all numbers.
-fn assert_counted(place: &Place, input: &str) {
-    let data = place.json(&["counters", input, "--json", "--strict"]);
+/// Fails unless the input has all numbers, and nothing is lost.
+pub(crate) fn assert_counted(place: &Place, input: &str) -> serde_json::Value {
+    place.run(&["counters", input, "--strict"]).has_status(0);
+    assert_numbers(place, input)
+}
+
+/// Fails unless the input has all numbers. Returns what is printed of its session.
+pub(crate) fn assert_numbers(place: &Place, input: &str) -> serde_json::Value {
+    let data = place.json(&["counters", input, "--json"]);
     assert_eq!(data["schema"], "lastwords.counters.v1");
     let session = &data["sessions"][0];
     let sum = THREADS * ROUNDS * (ROUNDS - 1) / 2;
@@ -66,6 +72,7 @@ fn assert_counted(place: &Place, input: &str) {
         assert_eq!(number(bucket, "count"), THREADS * (high + 1 - low), "{bucket}");
     }
     assert_eq!((&session["unknown"], &session["lost_additions"]), (&0.into(), &0.into()));
+    session.clone()
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod copies;
 mod core_helper;
 mod core_helper_root;
 mod cores;
+mod counted_stream;
 mod counters;
 mod crafted;
 mod damaged;

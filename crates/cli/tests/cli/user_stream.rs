@@ -109,7 +109,7 @@ fn recorder(place: &Place, to: &str, reservation: &str, mode: &str) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
-fn ended(child: Child) -> Ran {
+pub(crate) fn ended(child: Child) -> Ran {
     ran(child.wait_with_output().expect("it ends"))
 }
 
@@ -249,7 +249,7 @@ fn start_application(place: &Place, reservation: &str, end: &str) -> Running {
 }
 
 /// Starts to send the application's session.
-fn start_sender(place: &Place, address: &str) -> Child {
+pub(crate) fn start_sender(place: &Place, address: &str) -> Child {
     let mut command = place.command();
     command.args(["record", "--session", "app", "-o", address]).stderr(Stdio::piped());
     command.spawn().expect("it starts")

@@ -132,6 +132,42 @@ impl MetricsTable {
         })
     }
 
+    /// Copies the tables of a region while processes add to them: the begin of the region, the
+    /// counters and the histograms that were claimed, each with its offset in the region. All else
+    /// in the region is 0. Returns none if the region has no tables that this version reads.
+    ///
+    /// Recorders add to the bucket of a histogram, then to its sum, then to its count. The copy
+    /// loads them in the opposite order, so that its buckets have each value that its count has.
+    pub(super) fn copy(region: &Mapping) -> Option<[(u64, Vec<u8>); 3]> {
+        let Self { control, counters, histograms } = Self::from_region(region)?;
+        // SAFETY: `from_region` has checked header and geometry, which are in the mapping and never
+        // change.
+        let begin = unsafe { std::slice::from_raw_parts(region.as_ptr(), CONTROL_OFF) };
+        let mut begin = begin.to_vec();
+        // Entries that are claimed after these loads are in the next copy.
+        let used = [&control.used_counters, &control.used_histograms];
+        let used = used.map(|used| used.load(Acquire));
+        begin.extend(used.iter().flat_map(|used| used.to_ne_bytes()));
+        let lost = [&control.lost_additions, &control.lost_values];
+        begin.extend(lost.iter().flat_map(|lost| lost.load(Relaxed).to_ne_bytes()));
+        begin.resize(CONTROL_OFF + size_of::<CountersControl>(), 0);
+        let (mut entries, mut tables) = (Vec::new(), Vec::new());
+        for entry in counters.iter().take(used[0] as usize) {
+            copy_entry(entry, &mut entries);
+        }
+        for histogram in histograms.iter().take(used[1] as usize) {
+            let end = tables.len() + size_of::<Histogram>();
+            if copy_entry(&histogram.entry, &mut tables) {
+                let buckets = histogram.buckets.iter().map(|bucket| bucket.load(Relaxed));
+                tables.extend(buckets.flat_map(u64::to_ne_bytes));
+            }
+            tables.resize(end, 0);
+        }
+        let offset = |table: *const u8| (table.addr() - region.as_ptr().addr()) as u64;
+        let at = [offset(counters.as_ptr().cast()), offset(histograms.as_ptr().cast())];
+        Some([(0, begin), (at[0], entries), (at[1], tables)])
+    }
+
     /// Returns the entry of the metric, and claims one if it has none. Counts an addition to a
     /// metric for which there is no entry, and returns none. Writes what it changes back from the
     /// caches if that is wanted (`persists`). Async-signal-safe.
@@ -159,6 +195,27 @@ impl MetricsTable {
         }
         place
     }
+}
+
+/// Appends the bytes of an entry. An entry whose checksum is not written yet is copied as zeroes;
+/// returns false then.
+fn copy_entry(entry: &Entry, to: &mut Vec<u8>) -> bool {
+    let end = to.len() + size_of::<Entry>();
+    // Acquire: with the checksum, kind and text are written.
+    let check = entry.check.load(Acquire);
+    if check != 0 {
+        to.extend(check.to_ne_bytes());
+        to.extend(
+            [&entry.kind, &entry.text_len].map(|half| half.load(Relaxed).to_ne_bytes()).concat(),
+        );
+        to.extend(entry.text.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()));
+        // Acquire: the sum has the values that the count has, and the buckets those of the sum.
+        to.extend(
+            [&entry.count, &entry.value].map(|word| word.load(Acquire).to_ne_bytes()).concat(),
+        );
+    }
+    to.resize(end, 0);
+    check != 0
 }
 
 /// Returns the entry that has the head, and claims one if there is none. Entries are claimed in

@@ -11,6 +11,7 @@ use lastwords_ring::backend::{
 };
 
 use super::error::Error;
+use super::metrics::MetricsTable;
 use super::region_names::{COUNTERS, REGISTRY, SESSION, SPANS, stream_name};
 use super::session_region::{SessionRegion, check_header};
 pub use super::streams::StreamRegion;
@@ -142,6 +143,13 @@ impl Regions {
         view.tell_namespace();
         let streams = Streams::new(streams);
         Ok(Self { registry: Registry::new(registry, &view), view, spans, counters, streams })
+    }
+
+    /// Copies the counters and histograms as they are now: parts of their region, each with its
+    /// offset, outside of which the region is 0. Returns none if the session has none.
+    #[must_use]
+    pub fn copy_counters(&self) -> Option<[(u64, Vec<u8>); 3]> {
+        MetricsTable::copy(self.counters.as_ref()?)
     }
 
     /// Iterates over all mappings.

@@ -2,6 +2,7 @@
 
 use super::admission::Ticket;
 use super::{Limits, Told, saved};
+use crate::counters::Copy;
 use crate::folder::{PLACED, placed, placed_open};
 use crate::head::Head;
 use crate::io::{self, PIPE, Wait};
@@ -52,8 +53,10 @@ struct Stream<'a> {
     /// Where the packets of a session go.
     rings: Rings,
     pipe: (OwnedFd, OwnedFd),
-    /// Bytes in the spool.
+    /// Bytes in the spool and beside it.
     written: u64,
+    /// Bytes of the largest copy of the counters.
+    counters: u64,
     /// Bytes of sub-buffers.
     data: u64,
     /// Packets of a session.
@@ -147,7 +150,18 @@ impl Connection<'_> {
         let rings = Rings::new(spool.path());
         let deadline = Instant::now().checked_add(self.limits.head.saturating_mul(DESCRIPTION));
         Ok((
-            Stream { ticket, deadline, order, spool, rings, pipe, written, data: 0, packets: 0 },
+            Stream {
+                ticket,
+                deadline,
+                order,
+                spool,
+                rings,
+                pipe,
+                written,
+                counters: 0,
+                data: 0,
+                packets: 0,
+            },
             who.host,
         ))
     }
@@ -177,18 +191,7 @@ impl Connection<'_> {
             );
             let more = Duration::from_secs(header.length.checked_div(PER_SECOND).unwrap_or(0));
             stream.deadline = stream.deadline.and_then(|deadline| deadline.checked_add(more));
-            // In the spool, a packet has a frame of its own beside its bytes.
-            let beside =
-                if matches!(header.kind, FrameKind::Packet | FrameKind::Open) { PLACED } else { 0 };
-            let bytes = header.length.saturating_add(HEADER as u64).saturating_add(beside);
-            let needed = stream.written.saturating_add(bytes);
-            let most = self.limits.size;
-            ensure!(needed <= most, "the stream is larger than {most} bytes (--max-size)");
-            stream.ticket.spend(
-                bytes,
-                u64::from(header.kind == FrameKind::Head && !stream.rings.has(header.cpu)),
-            )?;
-            stream.written = needed;
+            self.spend(stream, header)?;
             match header.kind {
                 FrameKind::SubBuffers | FrameKind::Description => {
                     stream.spool.write_all(&header.bytes())?;
@@ -202,6 +205,7 @@ impl Connection<'_> {
                 }
                 FrameKind::Packet => self.packet(stream, header)?,
                 FrameKind::Open => self.open(stream, header)?,
+                FrameKind::Counters => self.counters(stream, header)?,
                 kind => {
                     let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
                     let bytes =
@@ -225,6 +229,43 @@ impl Connection<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Counts the bytes and the files of a frame.
+    ///
+    /// # Errors
+    /// The stream or the peer has no more.
+    fn spend(&self, stream: &mut Stream<'_>, header: Header) -> anyhow::Result<()> {
+        // In the spool, a packet has a frame of its own beside its bytes.
+        let beside =
+            if matches!(header.kind, FrameKind::Packet | FrameKind::Open) { PLACED } else { 0 };
+        let bytes = header.length.saturating_add(HEADER as u64).saturating_add(beside);
+        let (mut more, mut makes_file) = (bytes, false);
+        match header.kind {
+            FrameKind::Head => makes_file = !stream.rings.has(header.cpu),
+            FrameKind::Counters => {
+                // A copy takes the room of the one before.
+                makes_file = stream.counters == 0;
+                more = bytes.saturating_sub(stream.counters);
+                stream.counters = stream.counters.max(bytes);
+            }
+            _ => {}
+        }
+        let needed = stream.written.saturating_add(more);
+        let most = self.limits.size;
+        ensure!(needed <= most, "the stream is larger than {most} bytes (--max-size)");
+        stream.ticket.spend(bytes, u64::from(makes_file))?;
+        stream.written = needed;
+        Ok(())
+    }
+
+    /// Receives a copy of the session's counters. The spool has nothing of it.
+    fn counters(&self, stream: &mut Stream<'_>, header: Header) -> anyhow::Result<()> {
+        let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
+        let bytes = content(&|bytes: &mut [u8]| self.read_until(bytes, deadline), header)?;
+        let uuid = stream.order.session().map_or("", |session| &session.uuid);
+        let copy = (!bytes.is_empty()).then(|| Copy::read(&bytes, uuid)).transpose();
+        stream.rings.replace_counters(copy.context("the frame Counters")?.as_ref())
     }
 
     /// Receives a packet of a session. The spool has it when all of its bytes are in their place.

@@ -1,5 +1,6 @@
 //! The tests of the crate `stream`.
 
+mod counted;
 mod limits;
 mod received;
 mod recorded;

@@ -2,7 +2,7 @@
 //! are missing, dropped and cut, and receivers that were killed at any step. Each byte of the rings
 //! of the folder is compared with what was sent.
 
-use crate::support::{LIMITS, Running, described, files, frame, head, put};
+use crate::support::{LIMITS, Running, copy_of, counters, described, files, frame, head, put};
 use lastwords_stream::{Session, Told};
 use lastwords_testkit::checksum::checksum;
 use lastwords_testkit::random::Random;
@@ -33,6 +33,8 @@ enum Does {
     Nothing,
     Keeps(u32, u64, Vec<u8>),
     Drops(u32, u64),
+    /// It is a copy of this counters region.
+    Counts(Vec<u8>),
 }
 
 /// A ring that is sent.
@@ -106,6 +108,12 @@ impl Stream {
                 .iter()
                 .map(|(i, ring)| plain(frame(9, *i, &head(ring.size, ring.first, ring.end)))),
         );
+        for number in 0..random.below(4) {
+            let region = counters(number);
+            let content = copy_of(&region);
+            let at = 4 + random.below(frames.len() as u64 - 3) as usize;
+            frames.insert(at, (frame(13, 0, &content), Does::Counts(region)));
+        }
         frames.push(plain(described[2].clone()));
         frames.push(plain(frame(6, 0, br#"{"cpus":[],"bytes":0}"#)));
         Self { frames, rings: shapes }
@@ -133,7 +141,7 @@ impl Stream {
             end += bytes.len();
             match does {
                 _ if end > length => break,
-                Does::Nothing => {}
+                Does::Nothing | Does::Counts(_) => {}
                 Does::Keeps(index, number, bytes) => {
                     _ = kept.insert((*index, *number), bytes.clone())
                 }
@@ -145,6 +153,20 @@ impl Stream {
             kept.retain(|(index, _), bytes| bytes.len() as u64 == self.rings[index].0);
         }
         kept
+    }
+
+    /// Returns the newest counters region in the first `length` bytes.
+    fn counted(&self, length: usize) -> Option<&Vec<u8>> {
+        let (mut counted, mut end) = (None, 0);
+        for (bytes, does) in &self.frames {
+            end += bytes.len();
+            match does {
+                _ if end > length => break,
+                Does::Counts(region) => counted = Some(region),
+                _ => {}
+            }
+        }
+        counted
     }
 
     /// Compares the folder with what must be kept of the first `length` bytes.
@@ -192,12 +214,17 @@ impl Stream {
         let names = files(&session.path);
         let others =
             names.iter().filter(|name| !name.starts_with("stream-") || name.contains("raw"));
-        let expected: &[&str] = if is_complete {
-            &["registry", "session"]
-        } else {
-            &["ended-early", "registry", "session"]
-        };
-        assert_eq!(others.collect::<Vec<_>>(), expected);
+        let counted = self.counted(length);
+        let is_there = [counted.is_some(), !is_complete, true, true].into_iter().zip([
+            "counters",
+            "ended-early",
+            "registry",
+            "session",
+        ]);
+        let expected = is_there.filter(|(is_there, _)| *is_there).map(|(_, name)| name);
+        assert_eq!(others.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        let has = counted.map(|_| fs::read(session.path.join("counters")).unwrap());
+        assert!(has.as_ref() == counted, "the newest copy");
     }
 }
 
@@ -322,7 +349,7 @@ fn what_a_killed_receiver_left_is_finished_from_any_step() {
         // It was killed while it made the regions.
         let rings = at("left").join(spool.replace(".stream", ".rings"));
         fs::create_dir_all(&rings).unwrap();
-        for name in files(&rings) {
+        for name in files(&rings).into_iter().filter(|name| name.starts_with("raw-")) {
             if random.one_in(2) {
                 let region = name.replace("raw-", "stream-");
                 fs::copy(done.join(&region), rings.join(&region)).unwrap();
@@ -332,6 +359,7 @@ fn what_a_killed_receiver_left_is_finished_from_any_step() {
             }
         }
         fs::write(rings.join("session"), b"half").unwrap();
+        fs::write(rings.join("counters.new"), b"half").unwrap();
         finish(&at("left"), &stream, length);
     }
 }
@@ -345,14 +373,21 @@ fn wait_for_all(folder: &Path, stream: &Stream, length: usize, socket: &mut std:
             break;
         }
         let is_packet = matches!(does, Does::Keeps(..));
-        // In place of a packet's bytes, the spool has their number.
-        spooled += if is_packet { 32 } else { bytes.len() as u64 };
+        // In place of a packet's bytes, the spool has their number, and nothing of counters.
+        spooled += match does {
+            Does::Keeps(..) => 32,
+            Does::Counts(_) => 0,
+            _ => bytes.len() as u64,
+        };
         packets += u64::from(is_packet);
     }
     // The first answer has no bytes, and each other one a number.
     socket.read_exact(&mut vec![0; 16 + packets as usize * 24]).unwrap();
     let spool = || files(folder).into_iter().find(|name| name.ends_with(".stream")).unwrap();
-    while fs::metadata(folder.join(spool())).unwrap().len() != spooled {
+    let spool = folder.join(spool());
+    let copy = spool.with_extension("rings").join("counters");
+    let has_copy = || fs::read(&copy).ok().as_ref() == stream.counted(length);
+    while fs::metadata(&spool).unwrap().len() != spooled || !has_copy() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

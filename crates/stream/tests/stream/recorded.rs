@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Held by each test: a process records in one session at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -38,23 +38,26 @@ fn numbers(folder: &std::path::Path) -> Vec<u64> {
 }
 
 /// A receiver, and a folder for sessions that are sent to it.
-struct Place {
-    running: Running,
+pub(crate) struct Place {
+    pub(crate) running: Running,
     _folder: tempfile::TempDir,
-    sessions: PathBuf,
+    pub(crate) sessions: PathBuf,
+    /// What the receiver has.
+    pub(crate) received: PathBuf,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [received, sessions] = ["in", "s"].map(|name| folder.path().join(name));
         std::fs::create_dir(&received).unwrap();
         std::fs::create_dir(&sessions).unwrap();
-        Self { _folder: folder, sessions, running: Running::new(&received, LIMITS) }
+        let running = Running::new(&received, LIMITS);
+        Self { _folder: folder, sessions, received, running }
     }
 
     /// Begins to send a session. The sending ends with it, or when the socket is dropped.
-    fn send(
+    pub(crate) fn send(
         &self,
         recorded: &Session,
         from_begin: bool,

@@ -241,7 +241,7 @@ fn counters() {
         l::HISTOGRAMS_OFF_AT => offset_of!(I, histograms_off), l::SUB_BITS_AT => offset_of!(I, sub_bits),
         l::CONTROL_AT => s::CONTROL_OFF, l::USED_COUNTERS_AT => offset_of!(C, used_counters),
         l::USED_HISTOGRAMS_AT => offset_of!(C, used_histograms), l::LOST_ADDITIONS_AT => offset_of!(C, lost_additions),
-        l::LOST_VALUES_AT => offset_of!(C, lost_values), l::ENTRIES_AT => s::ENTRIES_OFF, l::ENTRY_LEN => size_of::<E>(),
+        l::LOST_VALUES_AT => offset_of!(C, lost_values), l::COPIED_AT => offset_of!(C, copied), l::ENTRIES_AT => s::ENTRIES_OFF, l::ENTRY_LEN => size_of::<E>(),
         l::CHECK_AT => offset_of!(E, check), l::KIND_AT => offset_of!(E, kind), l::TEXT_LEN_AT => offset_of!(E, text_len),
         l::TEXT_AT => offset_of!(E, text), 176 => s::TEXT_LEN, l::COUNT_AT => offset_of!(E, count),
         l::VALUE_AT => offset_of!(E, value), l::BUCKETS_AT => offset_of!(H, buckets), l::BUCKETS => s::BUCKETS,

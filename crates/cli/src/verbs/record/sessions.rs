@@ -100,8 +100,10 @@ impl Sessions {
             match result {
                 Ok(sent) => {
                     tell(&self.address, &sent);
-                    all.lost |= sent.overwritten > 0 || sent.unfinished > 0 || sent.lost_events > 0;
-                    all.is_all &= sent.overwritten == 0 && sent.unfinished == 0;
+                    let is_whole =
+                        sent.overwritten == 0 && sent.unfinished == 0 && !sent.has_unsent_counters;
+                    all.lost |= !is_whole || sent.lost_events > 0;
+                    all.is_all &= is_whole;
                 }
                 Err(error) => {
                     say::error(lastwords_open::chain(&error.context(folder.display().to_string())));
@@ -184,8 +186,16 @@ fn is_closed(socket: &UnixStream, wait: Duration) -> bool {
 
 /// Prints what was sent of a session.
 fn tell(address: &Address, sent: &Sent) {
-    let Sent { session, bytes, sub_buffers, overwritten, unfinished, lost_events } = sent;
-    let any = overwritten + unfinished + lost_events > 0;
+    let Sent {
+        session,
+        bytes,
+        sub_buffers,
+        overwritten,
+        unfinished,
+        lost_events,
+        has_unsent_counters,
+    } = sent;
+    let any = overwritten + unfinished + lost_events > 0 || *has_unsent_counters;
     let words = if any { "see the losses below" } else { "nothing lost" };
     let size = human_bytes(*bytes);
     say::said(format_args!(
@@ -204,6 +214,11 @@ fn tell(address: &Address, sent: &Sent) {
     if *lost_events > 0 {
         say::warning(format_args!(
             "session {session}: {lost_events} events found no room in the rings"
+        ));
+    }
+    if *has_unsent_counters {
+        say::warning(format_args!(
+            "session {session}: the last counters and histograms are not sent: they take more than 16 MiB"
         ));
     }
 }

@@ -3,6 +3,8 @@
 #![allow(dead_code)]
 
 use lastwords_stream::{Address, Limits, Receiver, Told};
+use lastwords_testkit::counters::Metrics;
+use lastwords_testkit::session::Session;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd as _;
@@ -134,10 +136,14 @@ pub(crate) fn files(folder: &Path) -> Vec<String> {
 /// The begin of each stream.
 pub(crate) const BEGIN: &[u8; 16] = b"LWSTREAM\x03\0\0\0\0\0\0\0";
 
-/// The begin of a session's stream, in parts: the sender, the session, and its two regions.
+/// The begin of a session's stream, in parts: the sender, the session, and its two regions. By its
+/// region, the session has counters.
 pub(crate) fn described() -> Vec<Vec<u8>> {
     let mut region = vec![0x5a; 4096];
+    put(&mut region, 24, &0x0102_0304u32.to_le_bytes());
     put(&mut region, 32, &4096u64.to_le_bytes());
+    put(&mut region, 128 + 56, &1024u32.to_le_bytes());
+    put(&mut region, 1024 + 112, &[8, 0, 0, 0, 2, 0, 0, 0]);
     let part = |kind: u32| frame(8, kind, &[&0u64.to_le_bytes()[..], &region].concat());
     let hello = frame(1, 0, br#"{"host":"far","instance":"app"}"#);
     let session = frame(7, 0, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#);
@@ -160,4 +166,32 @@ pub(crate) fn head(size: u64, first: u64, end: u64) -> Vec<u8> {
 /// Writes bytes at an offset.
 pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+/// The counters region of the session that [`described`] begins, in which a counter has this value.
+pub(crate) fn counters(value: u64) -> Vec<u8> {
+    let mut session = Session::new("app", 1);
+    session.uuid = std::array::from_fn(|n| n as u8);
+    session.metrics = Some(Metrics {
+        room: [8, 2],
+        counters: vec![("requests".to_owned(), value)],
+        histograms: vec![("latency".to_owned(), vec![value, 7])],
+        lost: [0, 0],
+    });
+    let mut regions = session.image().regions.into_iter();
+    regions.find(|region| region.name == "counters").unwrap().bytes
+}
+
+/// The content of a frame with a copy of a counters region: its begin, and each line of its tables
+/// that is not zero.
+pub(crate) fn copy_of(region: &[u8]) -> Vec<u8> {
+    let lines = region.chunks(64).enumerate().skip(4).map(|(n, line)| (n * 64, line));
+    let lines = lines.filter(|(_, line)| line.iter().any(|byte| *byte != 0));
+    [(0, &region[..256])].into_iter().chain(lines).flat_map(|(at, bytes)| part(at, bytes)).collect()
+}
+
+/// A part of a copy.
+pub(crate) fn part(at: usize, bytes: &[u8]) -> Vec<u8> {
+    let words = [at, bytes.len()].map(|word| (word as u64).to_le_bytes());
+    [&words.concat()[..], bytes].concat()
 }

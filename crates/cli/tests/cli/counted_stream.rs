@@ -1,0 +1,95 @@
+//! `record --session -o ADDRESS` of a program that counts: `counters` of what the receiver has shows
+//! what was counted, whoever is killed, and says as of when.
+
+use crate::counters::{assert_counted, assert_numbers, start};
+use crate::record::names;
+use crate::stream::{Receiver, path};
+use crate::support::{Place, wait_until};
+use crate::user_stream::{ended, start_sender};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// The received session, as an argument.
+fn folder(place: &Place, saved: &Value) -> String {
+    path(place, saved).to_str().expect("a name").to_owned()
+}
+
+/// Waits until the receiver has a copy of a stream that is under way.
+fn wait_for_copy(place: &Place) {
+    let is_of = |name: &String| name.ends_with(".rings");
+    let has_copy = |name: &String| place.at("in").join(name).join("counters").exists();
+    wait_until("a copy has come", || {
+        names(&place.at("in")).iter().filter(|name| is_of(name)).any(has_copy)
+    });
+}
+
+/// Fails unless a session whose stream ended early has the numbers, and says that later ones are
+/// unknown.
+fn assert_as_of(place: &Place, folder: &str) {
+    let session = assert_numbers(place, folder);
+    let now = std::time::UNIX_EPOCH.elapsed().expect("a time").as_nanos() as u64;
+    let as_of = session["as_of"].as_u64().expect("a time");
+    assert!(as_of <= now && now - as_of < 3_600_000_000_000, "{session}");
+    for verb in ["counters", "report"] {
+        place
+            .run(&[verb, folder, "--strict"])
+            .has_status(3)
+            .says("the stream ended early")
+            .says("what was counted after the last copy of the counters is unknown");
+    }
+    place.run(&["counters", folder]).prints("  as of 20");
+    place.run(&["report", folder]).says("2 counters and 1 histogram: ").says("  as of 20");
+    place.run(&["inspect", folder]).prints("  as of 20").prints("latency_ns");
+    let why = place.json(&["why", folder, "--json"]);
+    assert_eq!(why["inputs"][0]["metrics"]["as_of"], as_of, "{why}");
+}
+
+#[test]
+fn a_killed_program_leaves_its_counters_at_the_receiver() {
+    let place = Place::new();
+    let mut receiver = Receiver::at(&place);
+    let mut program = start(&place, "shm", "wait");
+    let sender = start_sender(&place, &receiver.address);
+    wait_for_copy(&place);
+    program.kill();
+    ended(sender).has_status(0).says("nothing lost");
+    let saved = receiver.next("saved-session");
+    let folder = folder(&place, &saved);
+    assert_counted(&place, &folder);
+    place.run(&["counters", &folder]).prints("  as of 20").does_not_say("unknown");
+    // The numbers of the session itself are as of no time.
+    assert_eq!(assert_numbers(&place, "app")["as_of"], Value::Null);
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn a_killed_sender_leaves_its_last_copy_at_the_receiver() {
+    let place = Place::new();
+    let mut receiver = Receiver::at(&place);
+    let mut program = start(&place, "shm", "wait");
+    let mut sender = start_sender(&place, &receiver.address);
+    wait_for_copy(&place);
+    sender.kill().expect("it lives");
+    sender.wait().expect("it ends");
+    let saved = receiver.next("saved-session");
+    assert_as_of(&place, &folder(&place, &saved));
+    program.kill();
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn a_killed_receiver_leaves_its_last_copy_to_the_next() {
+    let place = Place::new();
+    let mut receiver = Receiver::at(&place);
+    let mut program = start(&place, "shm", "wait");
+    let sender = start_sender(&place, &receiver.address);
+    wait_for_copy(&place);
+    receiver.child.kill();
+    ended(sender).has_status(1);
+    program.kill();
+    let args = ["--dir", "in", "--listen", "tcp:127.0.0.1:0"];
+    let mut next = Receiver::start_until(place.command(), &args, "saved-session");
+    assert_as_of(&place, &folder(&place, &next.first));
+    next.next("listening");
+    assert_eq!(next.end(Signal::INT), Some(0));
+}
