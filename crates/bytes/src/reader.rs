@@ -12,6 +12,17 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
+    /// The order of this machine.
+    ///
+    /// ```
+    /// use lastwords_bytes::{ByteOrder, Reader};
+    ///
+    /// let bytes = 258_u16.to_ne_bytes();
+    /// assert_eq!(Reader::new("a number", &bytes, ByteOrder::NATIVE).u16()?, 258);
+    /// # Ok::<(), lastwords_bytes::Error>(())
+    /// ```
+    pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
+
     /// Turns the bytes of a number that are in this order into little endian, or back.
     ///
     /// ```

@@ -376,8 +376,6 @@ impl Bundle {
         let (formats, notes) = self.formats();
         let uname = self.uname();
         let header_page = self.header_page().unwrap_or(HeaderPage::of_word_size(8));
-        let byte_order =
-            if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little };
         Tracing {
             page_size: u32::try_from(rustix::param::page_size()).unwrap_or(4096),
             cpus: std::thread::available_parallelism()
@@ -390,7 +388,7 @@ impl Bundle {
             symbols: Arc::new(self.kallsyms()),
             clocks: self.clocks(),
             evidence: Evidence { notes, ..Evidence::default() },
-            ..Tracing::from_uname(&uname, header_page, byte_order)
+            ..Tracing::from_uname(&uname, header_page, ByteOrder::NATIVE)
         }
     }
 

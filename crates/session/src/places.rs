@@ -34,8 +34,7 @@ pub fn region_places(
     budget: &Budget,
     watch: Watch<'_>,
 ) -> Result<Vec<RegionPlace>, Error> {
-    let native = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
-    let whole = |region: &Region| region.mended.is_none() && region.order == native;
+    let whole = |region: &Region| region.mended.is_none() && region.order == ByteOrder::NATIVE;
     let found = find::regions(image, budget, watch)?.regions.into_iter().filter(whole);
     let place = |region: Region| {
         let Region { address, size, kind, index, session, fixed, .. } = region;

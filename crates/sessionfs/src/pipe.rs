@@ -227,7 +227,7 @@ mod tests {
     /// missing ones: none if a number is not known.
     fn decoded(pages: &[Vec<u8>]) -> (Vec<(u64, Vec<u8>)>, Option<u64>) {
         use lastwords_ftrace::page::{Events, header};
-        let order = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
+        let order = ByteOrder::NATIVE;
         let (mut events, mut missed) = (Vec::new(), Some(0));
         for page in pages {
             let header = header(page, raw::HEADER, order).unwrap();

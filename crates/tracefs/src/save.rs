@@ -5,6 +5,7 @@ use crate::drain::Drain;
 use crate::instance::Instance;
 use crate::journal::{Journal, Stay};
 use anyhow::{Context, bail};
+use lastwords_bytes::ByteOrder;
 use lastwords_ftrace::dat::{self, DataPosition, InPlace, WriteOptions};
 use lastwords_ftrace::{Array, CpuRing, HeaderPage, Ring, SubBufferInfo, Tracing, counters, page};
 use lastwords_open::{Bundle, tracer_real_time};
@@ -140,7 +141,7 @@ impl Parts {
 
     /// Returns the events of a sub-buffer that [`Ring::sub_buffer`] has read.
     pub(crate) fn events<'a>(&self, bytes: &'a [u8], info: &SubBufferInfo) -> page::Events<'a> {
-        page::Events::new(bytes, self.header_page, native_order(), info.committed)
+        page::Events::new(bytes, self.header_page, ByteOrder::NATIVE, info.committed)
     }
 }
 
@@ -160,7 +161,7 @@ impl Ring for Parts {
         if part.file.read_exact_at(bytes, offset).is_err() {
             return nothing;
         }
-        match page::header(bytes, self.header_page, native_order()) {
+        match page::header(bytes, self.header_page, ByteOrder::NATIVE) {
             Ok(page::Header { committed, missed, .. }) => {
                 SubBufferInfo { committed, consumed: 0, missed, verdict: Verdict::Committed }
             }
@@ -170,14 +171,6 @@ impl Ring for Parts {
 
     fn evidence(&self) -> Evidence {
         Evidence::default()
-    }
-}
-
-fn native_order() -> lastwords_bytes::ByteOrder {
-    if cfg!(target_endian = "big") {
-        lastwords_bytes::ByteOrder::Big
-    } else {
-        lastwords_bytes::ByteOrder::Little
     }
 }
 

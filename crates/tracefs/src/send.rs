@@ -5,6 +5,7 @@ use crate::changes::Changes;
 use crate::drain::Drain;
 use crate::save::{self, Saved};
 use anyhow::Context;
+use lastwords_bytes::ByteOrder;
 use lastwords_ftrace::{CpuRing, Stats, counters_of};
 use lastwords_open::{Bundle, tracer_real_time};
 use lastwords_stream::Sender;
@@ -37,7 +38,7 @@ pub(crate) fn begin(
     let (size, cpus, clock) =
         (instance.sub_buffer_size(), instance.cpus()?, &changes.journal.clock);
     sender.settings(&Settings {
-        is_big_endian: cfg!(target_endian = "big"),
+        is_big_endian: ByteOrder::NATIVE == ByteOrder::Big,
         page_size: u32::try_from(rustix::param::page_size()).context("the size of pages")?,
         sub_buffer_size: size,
         cpus: cpus.clone(),

@@ -61,7 +61,7 @@ impl Place {
     /// The records in a file of all CPUs, with their types, and the events that pages say are
     /// missing: none if a number is not known.
     fn records(&self, file: &str) -> (Vec<(u16, Vec<u8>)>, Option<u64>) {
-        let order = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
+        let order = ByteOrder::NATIVE;
         let layout = HeaderPage::of_word_size(size_of::<usize>() as u8);
         let size: usize = self.read("buffer_subbuf_size_kb").trim().parse().unwrap();
         let (mut records, mut missed) = (Vec::new(), Some(0));
