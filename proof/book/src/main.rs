@@ -26,7 +26,7 @@ mod run;
 use page::Page;
 use run::{Counts, Place};
 
-use rig::scratch::Scratch;
+use rig::scratch::{Scratch, files_below};
 
 /// Pages that run at a time. They wait more than they compute.
 const AT_A_TIME: usize = 4;
@@ -70,19 +70,10 @@ fn run(args: &Args) -> Result<()> {
     run_pages(&pages)
 }
 
-/// Adds the pages of a folder.
+/// Adds the pages of a folder and of those below it.
 fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let mut entries: Vec<PathBuf> =
-        entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            collect(&path, paths)?;
-        } else if path.extension().is_some_and(|ending| ending == "md") {
-            paths.push(path);
-        }
-    }
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "md");
+    paths.extend(files_below(folder)?.into_iter().filter(is_page));
     Ok(())
 }
 

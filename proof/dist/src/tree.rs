@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use rig::scratch::files_below;
 use rig::{make_empty, run_quietly};
 
 /// The mode of a program or a folder.
@@ -104,28 +105,11 @@ impl Tree {
 
     /// The paths of all files and links, sorted. Folders are not among them.
     pub(super) fn files(&self) -> Result<Vec<String>> {
-        let mut found = Vec::new();
-        self.collect(&self.root, &mut found)?;
-        found.sort();
-        Ok(found)
-    }
-
-    fn collect(&self, folder: &Path, found: &mut Vec<String>) -> Result<()> {
-        for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-            let entry = entry?;
-            let path = entry.path();
-            if entry.file_type()?.is_dir() {
-                self.collect(&path, found)?;
-            } else {
-                found.push(
-                    path.strip_prefix(&self.root)?
-                        .to_str()
-                        .context("a path that is not UTF-8")?
-                        .to_string(),
-                );
-            }
-        }
-        Ok(())
+        let below = |path: PathBuf| {
+            let path = path.strip_prefix(&self.root)?.to_str();
+            path.map(str::to_owned).context("a path that is not UTF-8")
+        };
+        files_below(&self.root)?.into_iter().map(below).collect()
     }
 
     /// The path in this machine's file system; the folders above it are created.
