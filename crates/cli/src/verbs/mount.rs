@@ -52,7 +52,7 @@ pub(crate) struct Umount {
 
     /// Unmount although files are open
     ///
-    /// Reads and writes of these files fail from then on.
+    /// They can be read and written until they are closed.
     #[arg(long)]
     lazy: bool,
 }

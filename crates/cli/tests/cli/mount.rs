@@ -5,7 +5,7 @@ use crate::support::{Place, Ran, entries, ran, wait_until};
 use lastwords_testkit::text::Text as _;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -404,6 +404,21 @@ fn a_folder_is_mounted_again_at_once() {
         "it is still mounted"
     );
     umount(&place);
+}
+
+#[test]
+fn a_mount_with_an_open_file_ends_lazily() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "wait");
+    std::fs::create_dir(place.at("m")).unwrap();
+    place.ok(&["mount", "m"]);
+    let mut file = std::fs::File::open(place.at("m/trace")).unwrap();
+    place.run(&["umount", "m"]).has_status(1).says("busy");
+    place.run(&["umount", "--lazy", "m"]).has_status(0);
+    assert!(entries(&place.at("m")).is_empty(), "the folder is as before");
+    let mut text = String::new();
+    file.read_to_string(&mut text).expect("its process serves the file until it is closed");
+    text.has("test:tick");
 }
 
 #[test]
