@@ -145,6 +145,25 @@ fn a_guest_has_the_same_events_by_the_same_clock() {
     assert_eq!(names(place.path()), ["sessions", "trace-self.dat", "trace.dat"]);
 }
 
+/// The description of a kernel's events alone is larger than this limit. The agent sees that the host
+/// takes no more of its stream.
+#[test]
+fn a_guest_takes_no_more_of_the_disk_than_it_may() {
+    let Some(place) = tracing() else { return };
+    let mut agent = Agent::start(&place);
+    let guest = format!("self@{}", agent.address);
+    let run = |size: &str| {
+        let main = ["--instance", "lastwords_test", "--max-size", size, "-e", "sched"];
+        record(&place, &[&main[..], &["-A", &guest, "-e", "sched", "--", "true"]].concat())
+    };
+    run("64K").has_status(1).says("guest self: ").says("is broken");
+    agent.next("is broken");
+    assert_eq!(names(place.path()), ["sessions"]);
+    run("1G").has_status(0);
+    agent.end();
+    place.is_restored("the end of the agent");
+}
+
 /// An agent outlives peers that say nothing, or what no host says, and leaves nothing of them.
 #[test]
 fn an_agent_outlives_other_peers() {

@@ -1,11 +1,11 @@
 //! Arguments, help, exit statuses.
 
-use crate::support::{Place, ran};
+use crate::support::{Place, entries, ran};
 use lastwords_testkit::text::Text as _;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 #[test]
@@ -225,7 +225,7 @@ fn first_cells(page: &str, section: &str) -> BTreeSet<String> {
 }
 
 /// The entries of a section of a manual page.
-fn entries(page: &str, section: &str) -> BTreeSet<String> {
+fn entries_of(page: &str, section: &str) -> BTreeSet<String> {
     let (_, rest) = page.split_once(&format!(".SH {section}\n")).expect("the section");
     let rest = rest.split(".SH ").next().expect("its text").replace('\\', "");
     let words = rest.lines().filter_map(|line| line.strip_prefix("fB")?.strip_suffix("fR"));
@@ -238,8 +238,8 @@ fn book_and_manual_name_the_same_variables_statuses_and_commands() {
     let folder = place.at("man");
     place.ok(&["man", "-o", folder.to_str().unwrap()]);
     let page = std::fs::read_to_string(folder.join("lastwords.1")).unwrap();
-    assert_eq!(first_cells("command-line.md", "Environment"), entries(&page, "ENVIRONMENT"));
-    assert_eq!(first_cells("command-line.md", "Exit status"), entries(&page, "\"EXIT STATUS\""));
+    assert_eq!(first_cells("command-line.md", "Environment"), entries_of(&page, "ENVIRONMENT"));
+    assert_eq!(first_cells("command-line.md", "Exit status"), entries_of(&page, "\"EXIT STATUS\""));
     let commands = first_cells("command-line.md", "Commands");
     let verbs = |cells: BTreeSet<String>| -> BTreeSet<String> {
         cells.iter().filter_map(|cell| Some(cell.split_whitespace().next()?.to_owned())).collect()
@@ -250,6 +250,78 @@ fn book_and_manual_name_the_same_variables_statuses_and_commands() {
     let listed =
         listed.lines().filter_map(|line| line.strip_prefix("lastwords-")?.strip_suffix("(1)"));
     assert_eq!(verbs(commands), listed.map(str::to_owned).collect());
+}
+
+/// The verbs that a help lists.
+fn verbs_of(help: &str) -> impl Iterator<Item = &str> {
+    let list = help.split("\nCommands:\n").nth(1).unwrap_or("").split("\n\n").next();
+    let names = list.unwrap_or("").lines().filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| !["help", "sql", "mcp"].contains(name))
+}
+
+/// The long names of the options that a help lists.
+fn options_of(help: &str) -> impl Iterator<Item = &str> {
+    help.lines().filter_map(|line| {
+        let line = line.strip_prefix("  ")?.trim_start();
+        let long = line.split(", ").find(|word| word.starts_with("--"))?;
+        line.starts_with('-').then(|| long.split([' ', '[', '=']).next())?
+    })
+}
+
+/// The files below these folders of the repository, without those of tests and of builds.
+fn files_below(folders: &[&str]) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| root.join(folder)).collect();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let (below, here) =
+            entries(&folder).into_iter().partition::<Vec<_>, _>(|path| path.is_dir());
+        let is_text = |path: &PathBuf| !path.ends_with("tests") && !path.ends_with("target");
+        folders.extend(below.into_iter().filter(is_text));
+        files.extend(here);
+    }
+    files
+}
+
+/// The text of all pages of the book, with the documents that they include.
+fn book() -> String {
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "md");
+    let pages = files_below(&["book/src"]).into_iter().filter(is_page);
+    let text = pages.map(|path| {
+        let page = std::fs::read_to_string(&path).expect("a page");
+        let included = page.strip_prefix("{{#include ").and_then(|rest| rest.split_once("}}"));
+        included.map_or(page.clone(), |(document, _)| {
+            std::fs::read_to_string(path.with_file_name(document)).expect("a document")
+        })
+    });
+    text.collect()
+}
+
+/// A page names each option of each verb, by its long name.
+#[test]
+fn each_option_is_in_the_book() {
+    let place = Place::new();
+    let book = book();
+    let names: BTreeSet<&str> = book
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    let mut verbs = vec![String::new()];
+    let mut missing = BTreeSet::new();
+    let mut count = 0;
+    while let Some(verb) = verbs.pop() {
+        let help =
+            place.ok(&[&verb.split_whitespace().collect::<Vec<_>>()[..], &["--help"]].concat());
+        verbs.extend(verbs_of(&help).map(|name| format!("{verb} {name}")));
+        for option in options_of(&help) {
+            count += 1;
+            if !names.contains(option) {
+                missing.insert(format!("lastwords{verb} {option}"));
+            }
+        }
+    }
+    assert!(count > 300, "{count} options are too few");
+    assert!(missing.is_empty(), "no page of the book has {missing:#?}");
 }
 
 #[test]
@@ -384,22 +456,15 @@ fn advised(text: &str) -> impl Iterator<Item = (String, String)> {
 /// Each command in a message, a manual or a page exists.
 #[test]
 fn advised_commands_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut commands: BTreeSet<(String, String)> = BTreeSet::new();
-    let mut folders =
-        ["crates", "docs", "book/src", "hooks", "examples"].map(|name| root.join(name)).to_vec();
-    while let Some(folder) = folders.pop() {
-        for path in crate::support::entries(&folder) {
-            if path.is_dir() {
-                let is_text = !path.ends_with("tests") && !path.ends_with("target");
-                folders.extend(Some(path).filter(|_| is_text));
-            } else if !path.ends_with("Cargo.toml")
-                && let Ok(text) = std::fs::read_to_string(&path)
-            {
-                commands.extend(advised(&text));
-            }
+    for path in files_below(&["crates", "docs", "book/src", "hooks", "examples"]) {
+        if !path.ends_with("Cargo.toml")
+            && let Ok(text) = std::fs::read_to_string(&path)
+        {
+            commands.extend(advised(&text));
         }
     }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     commands.extend(advised(&std::fs::read_to_string(root.join("README.md")).expect("the README")));
     assert!(commands.contains(&("snapshot".to_owned(), "take".to_owned())), "{commands:?}");
     let place = Place::new();

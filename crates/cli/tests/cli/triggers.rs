@@ -124,6 +124,30 @@ fn a_trigger_that_is_limited_says_so() {
     child.kill();
 }
 
+/// An event that is disabled fires only what was added with `--always`.
+#[test]
+fn a_trigger_fires_at_a_disabled_event() {
+    let place = Place::new();
+    let mut child = start(&place);
+    place.ok(&["disable", "shop:failed"]);
+    let fired = |count: u32| {
+        place.ok(&["list", "shop"]).contains(&format!("triggers fired: {count}, 0 above the limit"))
+    };
+    place.ok(&["trigger", "add", "shop:failed"]);
+    fail(&place);
+    assert!(!fired(1), "the event is not recorded");
+    place.ok(&["trigger", "remove", "shop:failed"]);
+    place.ok(&["trigger", "add", "shop:failed", "--always"]);
+    assert_eq!(place.ok(&["trigger", "list"]), "shop:failed --always\n");
+    let request = fail(&place);
+    wait_for_session(&place, "shop.snapshot-1");
+    assert!(fired(1), "{}", place.ok(&["list", "shop"]));
+    let saved = place.run(&["report", "shop.snapshot-1", "--event", "shop:failed"]);
+    saved.has_status(1).prints_nothing();
+    assert!(requests(&place, "shop.snapshot-1").contains(&(request - 1)));
+    child.kill();
+}
+
 #[test]
 fn wrong_triggers_are_refused() {
     let place = Place::new();

@@ -9,10 +9,13 @@ use crate::record::names;
 use crate::stream::{Receiver, path};
 use crate::support::{Place, Ran, assert_members, entries, ran, wait_until};
 use lastwords::{ChannelConfig, Session, event};
+use lastwords_testkit::text::Text as _;
 use rustix::process::Signal;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -340,4 +343,44 @@ fn few_events_of_a_session_outlive_the_sender() {
         application.kill();
         assert_eq!(receiver.end(Signal::INT), Some(0));
     }
+}
+
+/// A receiver's options set its limits, and an error names the option to raise.
+#[test]
+fn the_limits_of_a_receiver_are_its_options() {
+    let place = Place::new();
+    let session = Session::builder("app").dir(place.sessions()).start().expect("a session");
+    event!(test, "tick");
+    let receiver = |option: &str, value: &str| {
+        let args =
+            ["--dir", option.trim_matches('-'), "--listen", "tcp:127.0.0.1:0", option, value];
+        Receiver::start(place.command(), &args)
+    };
+    for (option, value) in
+        [("--max-peer-files", "1"), ("--max-peer-bytes", "1K"), ("--max-size", "1K")]
+    {
+        let mut receiver = receiver(option, value);
+        ended(start_sender(&place, &receiver.address)).has_status(1).says(option);
+        assert_eq!(receiver.end(Signal::INT), Some(0));
+    }
+    for option in ["--max-senders", "--max-per-peer"] {
+        let mut receiver = receiver(option, "1");
+        let mut first = start_sender(&place, &receiver.address);
+        receiver.next("started");
+        ended(start_sender(&place, &receiver.address)).has_status(1).says(option);
+        receiver.next("refused")["why"].as_str().unwrap().has(option);
+        first.kill().unwrap();
+        first.wait().unwrap();
+        receiver.next("saved-session");
+        assert_eq!(receiver.end(Signal::INT), Some(0));
+    }
+    let mut receiver = receiver("--head-timeout", "1");
+    let address = receiver.address.strip_prefix("tcp:").unwrap();
+    let mut silent = TcpStream::connect(address).unwrap();
+    let mut said = Vec::new();
+    silent.read_to_end(&mut said).unwrap();
+    String::from_utf8_lossy(&said).has("--head-timeout");
+    receiver.next("refused")["why"].as_str().unwrap().has("--head-timeout");
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+    drop(session);
 }
