@@ -247,8 +247,9 @@ impl Counting {
     fn recover(&self, found: &Numbers) -> Result<()> {
         let opened = lastwords_image::open(&self.folder, &Budget::default(), &unwatched)?;
         let session = recover(&opened.image, false)?;
-        let Metrics { counters, histograms, lost_additions, lost_values, unknown } =
+        let Metrics { counters, histograms, as_of, lost_additions, lost_values, unknown } =
             &session.info().metrics;
+        ensure!(as_of.is_none(), "the session's own numbers are shown as a copy");
         let mut got = Numbers { used: found.used, unnamed: found.unnamed, ..Numbers::default() };
         got.lost = [*lost_additions, *lost_values];
         got.counters =
