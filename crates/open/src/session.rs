@@ -30,8 +30,8 @@ pub struct RecoveredSession {
     /// The way and time of its end, if the session is in its own folder and no process records in
     /// it any more.
     pub ended: Option<Ended>,
-    /// Why it is not known whether the session has ended; none if that is known, or if the session
-    /// is in no folder.
+    /// Why it is not known whether or how the session has ended; none if that is known, or if the
+    /// session is in no folder.
     pub unknown_end: Option<String>,
     /// A process of the session lives and may record, or that is unknown and
     /// [`Self::unknown_end`] says why.

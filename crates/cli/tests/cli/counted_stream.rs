@@ -42,6 +42,10 @@ fn assert_as_of(place: &Place, folder: &str) {
     place.run(&["inspect", folder]).prints("  as of 20").prints("latency_ns");
     let why = place.json(&["why", folder, "--json"]);
     assert_eq!(why["inputs"][0]["metrics"]["as_of"], as_of, "{why}");
+    // The sender knew of no end of the session, which the program's death is.
+    assert_eq!(why["inputs"][0]["verdict"]["cause"], "unknown", "{why}");
+    place.run(&["report", folder]).says("end unknown: its stream ended early");
+    place.run(&["inspect", folder]).prints("(end unknown: its stream ended early)");
 }
 
 #[test]

@@ -102,11 +102,16 @@ pub(super) fn add(
             continue;
         }
         let of_it = state.as_ref().filter(|state| state.uuid == session.info().uuid);
-        let ended = of_it.and_then(|state| state.ended);
         // A folder whose files were opened before is one that is not looked into by its path.
         let is_plain = location.files.is_empty() && shown.is_dir();
         let cut = is_plain.then(|| cut(shown)).flatten();
-        let unknown_end = of_it.and_then(|state| state.unknown_end.clone());
+        // The sender sends the end of the session last; until then, the copy is that of one that the
+        // sender closed.
+        let ended = of_it.and_then(|state| state.ended).filter(|_| cut.is_none());
+        let unknown_end = match &cut {
+            Some(_) => Some("its stream ended early".to_owned()),
+            None => of_it.and_then(|state| state.unknown_end.clone()),
+        };
         let is_live = of_it.is_some_and(|state| state.is_live);
         let is_original = location.open.iter().any(|path| has_inode(path, session.info().inode));
         let session = RecoveredSession {

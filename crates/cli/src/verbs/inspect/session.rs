@@ -36,8 +36,8 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
 fn head(data: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     let state = match (&data.ended, &data.unknown_end, data.finished, data.recording) {
         (Some(ended), ..) => ended::line(&ended.0),
-        (None, _, true, _) => "ended in good order".to_owned(),
         (None, Some(why), ..) => format!("end unknown: {}", plain(why)),
+        (None, None, true, _) => "ended in good order".to_owned(),
         (None, None, false, true) => "recording when it was last seen".to_owned(),
         (None, None, false, false) => "stopped".to_owned(),
     };
