@@ -46,6 +46,7 @@ fn assert_as_of(place: &Place, folder: &str) {
     assert_eq!(why["inputs"][0]["verdict"]["cause"], "unknown", "{why}");
     place.run(&["report", folder]).says("end unknown: its stream ended early");
     place.run(&["inspect", folder]).prints("(end unknown: its stream ended early)");
+    place.run(&["top", folder]).prints("app: ended; ").prints("\nas of 20");
 }
 
 #[test]
