@@ -66,9 +66,9 @@ fn a_saved_histogram_is_shown_as_text_and_as_rows() {
 fn events_after_v_are_left_out() {
     let Some(place) = tracing() else { return };
     let enabled = |rules: &[&str]| -> Vec<String> {
-        let script = "cat /sys/kernel/tracing/instances/lastwords_test/set_event > enabled";
+        let script = "cat /sys/kernel/tracing/instances/lastwords_left_out/set_event > enabled";
         let args =
-            [&["--force", "--instance", "lastwords_test"], rules, &["--", "sh", "-c", script]];
+            [&["--force", "--instance", "lastwords_left_out"], rules, &["--", "sh", "-c", script]];
         record(&place, &args.concat()).has_status(0);
         let text = fs::read_to_string(place.at("enabled")).unwrap();
         text.lines().map(str::to_owned).collect()
@@ -77,11 +77,11 @@ fn events_after_v_are_left_out() {
     assert_eq!(enabled(&rules), ["sched:sched_process_exec"]);
     assert_eq!(enabled(&[&rules[..2], &rules[3..]].concat()).len(), 2);
     // Each instance has its own, and one that exists gets back what was left out.
-    let own = Path::new(TRACEFS).join("instances/lastwords_test");
+    let own = Path::new(TRACEFS).join("instances/lastwords_left_out");
     fs::create_dir(&own).unwrap();
     let enable = own.join("events/sched/sched_process_exit/enable");
     fs::write(&enable, "1").unwrap();
-    let more = ["-B", "lastwords_more", "-e", "sched:sched_process_exit"];
+    let more = ["-B", "lastwords_left_out_more", "-e", "sched:sched_process_exit"];
     assert_eq!(enabled(&[&rules[..], &more].concat()), ["sched:sched_process_exec"]);
     assert_eq!(fs::read_to_string(&enable).unwrap(), "1\n");
     fs::remove_dir(&own).unwrap();

@@ -43,8 +43,9 @@ use trace_dat::TRACE_DAT;
 
 /// All kinds of places, in the order in which messages and `--help` list them. A folder is of the
 /// first kind that recognises it, and a file of the first kind whose beginning it has. A file that
-/// none recognises is looked into as memory.
-static SOURCES: [&Place; 7] = [&SESSION, &MEMORY, &INSTANCE, &PERSISTENT, &TRACE_DAT, &CTF, &LTTNG];
+/// none recognises is looked into as memory. LTTng's memory may have a file of metadata, as a folder
+/// of CTF has.
+static SOURCES: [&Place; 7] = [&SESSION, &MEMORY, &INSTANCE, &PERSISTENT, &TRACE_DAT, &LTTNG, &CTF];
 
 /// A kind of place in which traces are.
 pub(crate) struct Place {
