@@ -50,7 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // On a host that has much to do, a guest finds its timer too slow to work.
     let arguments = format!("loglevel=4 panic=0 no_timer_check maxcpus={}", args.cpus - 1);
     let limit = LIMIT + LIMIT_OF_KILL * u32::try_from(count).unwrap_or(u32::MAX >> 8);
-    let machine = Machine { arch: Arch::Amd64, arguments: &arguments, cpus: args.cpus, limit };
+    let (arguments, cpus) = (arguments.as_str(), args.cpus);
+    let machine = Machine { arch: Arch::Amd64, arguments, cpus, counts_instructions: false, limit };
     machine.run(&store, &kernel, archive, jobs.len(), &folder)
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Machine<'a> {
     /// The kernel's command line but for the console.
     pub(super) arguments: &'a str,
     pub(super) cpus: u32,
+    /// Each instruction takes a nanosecond of the guest's time, which has one CPU then.
+    pub(super) counts_instructions: bool,
     /// Until all have ended, the boot included.
     pub(super) limit: Duration,
 }
@@ -58,6 +60,7 @@ impl Machine<'_> {
             arguments: self.arguments,
             memory: MEMORY,
             cpus: self.cpus,
+            counts_instructions: self.counts_instructions,
             ..Config::new(self.arch, &program, [&kernel.image, &initramfs, folder])
         };
         let mut guest = Guest::start(&config)?;
@@ -106,7 +109,8 @@ pub(super) fn judge_script(
     rows: &mut Rows,
 ) -> Result<()> {
     let arguments = "loglevel=1 panic=0 no_timer_check";
-    let machine = Machine { arch: Arch::Amd64, arguments, cpus: 2, limit };
+    let machine =
+        Machine { arch: Arch::Amd64, arguments, cpus: 2, counts_instructions: false, limit };
     machine.judged(setup.store, setup.kernel, archive, jobs, setup.folder, rows)
 }
 

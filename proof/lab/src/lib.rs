@@ -51,6 +51,7 @@ pub mod reboot;
 mod record;
 mod recorder;
 mod scenario;
+mod sections;
 pub mod static_build;
 pub mod texts;
 mod units;
@@ -194,6 +195,7 @@ const OTHERS: &[Other] = &[
     Other { name: hist_dump::NAME, what: hist_dump::WHAT, run: hist_dump::run },
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
     Other { name: bpf::NAME, what: bpf::WHAT, run: bpf::run },
+    Other { name: sections::NAME, what: sections::WHAT, run: sections::run },
     Other { name: pstore::NAME, what: pstore::WHAT, run: pstore::run },
     Other { name: perf::NAME, what: perf::WHAT, run: perf::run },
     Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },

@@ -79,6 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         arch: Arch::Arm64,
         arguments: "loglevel=4 panic=0",
         cpus: args.cpus,
+        counts_instructions: false,
         limit: LIMIT,
     };
     machine.run(&store, &kernel, archive, jobs.len(), &folder)

@@ -51,6 +51,21 @@ pub fn rig(name: &str) -> Result<PathBuf> {
     Ok(target()?.join("debug").join(program))
 }
 
+/// Builds the test program of this name, and returns it. With `--workspace`, as [`debug`] does.
+///
+/// # Errors
+/// There is no such test program, or it cannot be built.
+pub fn test(name: &str) -> Result<PathBuf> {
+    let mut cargo = Command::new(crate::cargo());
+    cargo.current_dir(crate::root()).args(["test", "--no-run", "--quiet", "--workspace", "--test"]);
+    cargo.args([name, "--message-format=json-render-diagnostics"]);
+    let said = crate::run_quietly(&mut cargo)?;
+    let messages = said.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+    let built = messages.iter().find(|message| message["target"]["name"] == name);
+    let program = built.and_then(|message| message["executable"].as_str());
+    program.map(PathBuf::from).with_context(|| format!("cargo says of no test program {name}"))
+}
+
 /// Builds `lastwords`, the command, as the tests have built it: CI has no time for a release build.
 /// The other commands of this program take that by default.
 pub fn tested() -> Result<PathBuf> {
