@@ -31,7 +31,7 @@ unsafe extern "C" {
     static mut END: Descriptor;
 }
 
-/// A counter, and a stub for each descriptor, in memory that is never freed.
+/// Bytes of the counter, and of each stub.
 #[cfg(target_arch = "x86_64")]
 const STUB: usize = 32;
 
