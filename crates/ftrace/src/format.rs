@@ -35,6 +35,21 @@ pub struct Format {
     pub probed: Option<String>,
 }
 
+impl Format {
+    /// Returns true for an event that a program has registered (CONFIG_USER_EVENTS). The kernel
+    /// prints such an event by its fields, whatever its print format is
+    /// (`user_event_print_trace`). It takes events that are longer than their fields.
+    ///
+    /// A probe whose group has the same name is not such an event.
+    #[must_use]
+    pub fn is_user_event(&self) -> bool {
+        let is_of_probe = |field: &Field| matches!(&*field.name, "__probe_ip" | "__probe_func");
+        matches!(&*self.system, "user_events" | "user_events_multi")
+            && self.probed.is_none()
+            && !self.fields.iter().any(is_of_probe)
+    }
+}
+
 /// One field of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {

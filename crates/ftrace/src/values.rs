@@ -94,7 +94,11 @@ fn column<'f>(format: &Format, field: &'f Field, word_size: u8) -> Column<'f> {
 fn kind(format: &Format, field: &Field, location: Location, word_size: u8) -> Kind {
     let declared = declared(&field.declaration);
     let Some(count) = declared.count else {
-        let whole = matches!(field.size, 1 | 2 | 4 | 8).then_some(low_u8(u64::from(field.size)));
+        // Bytes of a structure are no number, whatever their count.
+        let is_structure =
+            declared.element.starts_with("struct ") && !declared.element.contains('*');
+        let is_number = matches!(field.size, 1 | 2 | 4 | 8) && !is_structure;
+        let whole = is_number.then_some(low_u8(u64::from(field.size)));
         return match whole {
             Some(1) if declared.element == "bool" => Kind::Bool,
             Some(8)
@@ -111,11 +115,12 @@ fn kind(format: &Format, field: &Field, location: Location, word_size: u8) -> Ki
     if declared.element == "char" {
         return Kind::Text;
     }
-    let size = match (location, count) {
-        (Location::Fixed, count) if count > 0 => {
+    // A `format` file can have another count than the array: that of user events is not set.
+    let size = match size_of(&declared.element, word_size) {
+        0 if location == Location::Fixed => {
             field.size.checked_div(count).and_then(|size| u8::try_from(size).ok()).unwrap_or(0)
         }
-        _ => size_of(&declared.element, word_size),
+        size => size,
     };
     match size {
         2 | 4 | 8 => Kind::Numbers(Element { size, signed: is_signed(&declared.element, field) }),
@@ -254,6 +259,28 @@ pub(crate) mod tests {
             .map(|c| (c.kind, c.bytes(&payload, ByteOrder::Little).unwrap()))
             .collect();
         assert_eq!(got, expected);
+    }
+
+    /// Fields of user events: the number of elements is not set, and structures are given by their
+    /// names and sizes alone.
+    #[test]
+    fn sizes_count_and_not_the_numbers_of_elements() {
+        for (declaration, size, expected) in [
+            ("char name[]", 20, Kind::Text),
+            ("char name[-5]", 20, Kind::Text),
+            ("unsigned char mac[3]", 6, Kind::Bytes),
+            ("struct pair two", 8, Kind::Bytes),
+            ("struct pair * two", 8, Kind::Number(Element { size: 8, signed: true })),
+            ("s64 two", 8, Kind::Number(Element { size: 8, signed: true })),
+        ] {
+            let field = format!("{declaration}:8:{size}:1");
+            let (_, format) = crate::samples::format("user_events", 9, "e", &field, "");
+            let [column] = columns(&format, 8)[..] else { panic!("{declaration}: one field") };
+            assert_eq!(column.kind, expected, "{declaration}");
+            let payload = [7; 40];
+            let bytes = column.bytes(&payload, ByteOrder::Little).unwrap();
+            assert_eq!(bytes.len(), size, "{declaration}");
+        }
     }
 
     #[test]

@@ -432,8 +432,38 @@ fn fits(format: &Format, len: u64) -> bool {
             || declaration.starts_with("__rel_loc")
             || declaration.ends_with("[]")
     };
-    // The arguments of system calls can be followed by copies of user memory.
-    let has_fixed_length =
-        format.system != "syscalls" && !own().any(|f| f.size == 0 || is_open(&f.declaration));
+    // The arguments of system calls can be followed by copies of user memory, and the fields of user
+    // events by what else a program writes.
+    let has_fixed_length = format.system != "syscalls"
+        && !format.is_user_event()
+        && !own().any(|f| f.size == 0 || is_open(&f.declaration));
     len >= least && (!has_fixed_length || len <= least.next_multiple_of(8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lastwords_ftrace::Field;
+
+    /// A program may write more than the fields of its event, and never less.
+    #[test]
+    fn user_events_may_be_longer_than_their_fields() {
+        let format = |system: &str| {
+            let mut fields = Field::common();
+            let (declaration, name) = ("u32 id".to_owned(), "id".to_owned());
+            fields.push(Field {
+                declaration,
+                name,
+                offset: 8,
+                size: 4,
+                is_signed: false,
+                is_common: false,
+            });
+            let (system, name, print_format) = (system.to_owned(), "e".to_owned(), String::new());
+            Format { id: 900, system, name, fields, print_format, probed: None }
+        };
+        let fitting = |system| [8, 12, 16, 40].map(|len| fits(&format(system), len));
+        assert_eq!(fitting("sched"), [false, true, true, false]);
+        assert_eq!(fitting("user_events"), [false, true, true, true]);
+    }
 }

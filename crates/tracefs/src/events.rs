@@ -42,8 +42,13 @@ pub(crate) fn select(events: &Events, pattern: &str) -> anyhow::Result<Events> {
         }
     }
     if selected.is_empty() {
+        // Events of programs exist while a program has them registered.
+        let of_programs = match pattern.starts_with("user_events") {
+            true => "; start the program that registers it first",
+            false => "",
+        };
         bail!(
-            "event {pattern}: this kernel has no such event; /sys/kernel/tracing/available_events lists all"
+            "event {pattern}: this kernel has no such event; /sys/kernel/tracing/available_events lists all{of_programs}"
         );
     }
     Ok(selected)
@@ -205,9 +210,12 @@ mod tests {
         );
         assert_eq!(names("all").unwrap().len(), 5);
         assert_eq!(names("*:*").unwrap().len(), 5);
-        for (pattern, why) in
-            [("sched:nothing", "no such event"), ("x", "no such event"), ("sched:[a", "no end")]
-        {
+        for (pattern, why) in [
+            ("sched:nothing", "available_events lists all"),
+            ("x", "no such event"),
+            ("sched:[a", "no end"),
+            ("user_events", "start the program that registers it first"),
+        ] {
             assert!(names(pattern).unwrap_err().contains(why), "{pattern}");
         }
     }

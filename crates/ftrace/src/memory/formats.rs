@@ -1,12 +1,13 @@
 //! Reads event formats from memory: the list of event calls, their fields and their print formats.
 //!
-//! Layout: `ftrace_events` links `struct trace_event_call`. The call's class names the system and
-//! holds the list of fields, newest first (the fields of syscalls are in their metadata).
-//! `ftrace_common_fields` has the fields of all events.
+//! Layout: `ftrace_events` links `struct trace_event_call`. The call's class names the system.
+//! [`FieldList`] finds the list of fields, newest first. `ftrace_common_fields` has the fields of all
+//! events.
 
 use std::collections::BTreeMap;
 
 use super::compiled;
+use super::field_list::FieldList;
 use crate::{Field, Format};
 use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::evidence::{Evidence, Gap};
@@ -17,7 +18,7 @@ pub(super) fn read(
     evidence: &mut Evidence,
 ) -> Result<BTreeMap<u16, Format>, Error> {
     let common =
-        kernel.symbol("ftrace_common_fields").and_then(|head| fields(kernel, head, true)).or_else(|error| {
+        kernel.symbol("ftrace_common_fields").and_then(|head| fields(kernel, head, Of::AllEvents)).or_else(|error| {
             evidence
                 .notes
                 .push(format!("the list of common fields is not known, they are those of struct trace_entry: {error}"));
@@ -123,11 +124,14 @@ fn one(
     let class = call.pointer("class")?;
     let name = flags.name(call)?;
     let mut all = common.to_vec();
-    all.extend(fields(kernel, own_fields(kernel, call, &class)?, false)?);
+    let list = FieldList::find(kernel, call, &class)?;
+    let of = if let FieldList::UserEvent(_) = list { Of::UserEvent } else { Of::Event };
+    all.extend(fields(kernel, list.head()?, of)?);
     // Print formats of system calls are allocated separately, and a dump can lack them. That of
     // `openat` has names of flags that are nowhere else in the image.
     let has_names = name == "sys_enter_openat" && all.iter().any(|f| f.name == "__filename_val");
-    let made = || enter_format(kernel, call, &class, &all).filter(|_| !has_names);
+    let made =
+        || list.syscall().filter(|_| !has_names).map(|metadata| enter_format(metadata, &all));
     let print_format = call.text("print_fmt").ok().or_else(made).unwrap_or_default();
     let (id, system) = (call.fit("event.type")?, class.text("system")?);
     not_empty(&system, "system", call)?;
@@ -174,8 +178,8 @@ pub(super) fn system_calls(kernel: &Kernel) -> (BTreeMap<u64, String>, Option<Er
         .and_then(|head| kernel.entries(head, "trace_event_call", "list"))
         .unwrap_or_else(|error| (Vec::new(), Some(error)));
     let mut add = |call: &Object<'_>| {
-        if call.pointer("class")?.address("get_fields")? != 0 {
-            let metadata = kernel.object("syscall_metadata", call.address("data")?)?;
+        let list = FieldList::find(kernel, call, &call.pointer("class")?)?;
+        if let Some(metadata) = list.syscall() {
             let name = metadata.text("name")?;
             not_empty(&name, "name", call)?;
             names.insert(metadata.u64("syscall_nr")?, name);
@@ -186,33 +190,15 @@ pub(super) fn system_calls(kernel: &Kernel) -> (BTreeMap<u64, String>, Option<Er
     (names, missing)
 }
 
-/// Address of the list of a call's fields. Only the class of system call entries has a function for
-/// the list.
-fn own_fields(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>) -> Result<u64, Error> {
-    if class.address("get_fields")? == 0 {
-        return Ok(class.at("fields")?.place());
-    }
-    Ok(kernel.object("syscall_metadata", call.address("data")?)?.at("enter_fields")?.place())
-}
-
 /// Builds the print format of a system call's entry as `__set_enter_print_fmt` of
-/// kernel/trace/trace_syscalls.c does at boot; none for other events.
-fn enter_format(
-    kernel: &Kernel,
-    call: &Object<'_>,
-    class: &Object<'_>,
-    fields: &[Field],
-) -> Option<String> {
-    if class.address("get_fields").ok()? == 0 {
-        return None;
-    }
-    let metadata = kernel.object("syscall_metadata", call.address("data").ok()?).ok()?;
+/// kernel/trace/trace_syscalls.c does at boot.
+fn enter_format(metadata: &Object<'_>, fields: &[Field]) -> String {
     // Index of the argument with the length of the copied memory; negative for texts, which are
     // NUL-terminated.
     let length = metadata.u64("user_arg_size").unwrap_or_default();
     let copies_are_texts =
         length & 0x80 != 0 || metadata.u64("user_arg_is_str").is_ok_and(|is| is != 0);
-    Some(enter_format_of(fields, copies_are_texts))
+    enter_format_of(fields, copies_are_texts)
 }
 
 /// Builds the print format from the fields. Copied user memory is in a field `__NAME_val`.
@@ -237,8 +223,18 @@ pub(super) fn enter_format_of(fields: &[Field], copies_are_texts: bool) -> Strin
     format!("\"{}\"{values}", text.join(", "))
 }
 
+/// The events that have the fields of a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    AllEvents,
+    Event,
+    /// An event that a program has registered. Its fields are allocated without zeroing, and `len` is
+    /// never set (`user_event_add_field`).
+    UserEvent,
+}
+
 /// Reads the fields of a list, in the order of the `format` file.
-fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Error> {
+fn fields(kernel: &Kernel, head: u64, of: Of) -> Result<Vec<Field>, Error> {
     let mut fields = Vec::new();
     for field in kernel.list(head, "ftrace_event_field", "link")? {
         let field = field?;
@@ -246,14 +242,19 @@ fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Err
         let type_name = field.text("type")?;
         not_empty(&name, "name", &field)?;
         not_empty(&type_name, "type", &field)?;
-        let len = if field.has("len") { Some(field.fit("len")?) } else { None };
+        let len = match of {
+            _ if !field.has("len") => None,
+            // The kernel's `format` file has this number as bounds; here the type's own bounds stay.
+            Of::UserEvent if field.u64("len")? != 0 => None,
+            _ => Some(field.fit("len")?),
+        };
         fields.push(Field {
             declaration: declaration(&type_name, &name, len),
             name,
             offset: field.fit("offset")?,
             size: field.fit("size")?,
             is_signed: field.u64("is_signed")? != 0,
-            is_common,
+            is_common: of == Of::AllEvents,
         });
     }
     // The newest field is linked first.

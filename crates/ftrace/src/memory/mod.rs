@@ -9,6 +9,7 @@ mod carve;
 mod chain;
 mod columns;
 mod compiled;
+mod field_list;
 mod formats;
 mod histograms;
 mod lists;

@@ -31,7 +31,7 @@ enum Renderer {
     Own(Own),
     Syscall(Syscall),
     Program(Program),
-    /// The print format cannot be evaluated.
+    /// The kernel prints the fields, or the print format cannot be evaluated.
     Fields,
 }
 
@@ -176,6 +176,8 @@ impl<'a> Printer<'a> {
             Syscall::from_format(format, is_since(&self.tracing.release, (6, 18)))
         {
             Renderer::Syscall(syscall)
+        } else if format.is_user_event() {
+            Renderer::Fields
         } else {
             match compile(format, self.machine, &*self.tracing.symbols) {
                 Ok(program) => {

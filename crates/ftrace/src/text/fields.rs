@@ -62,8 +62,9 @@ struct FieldText {
 }
 
 fn form(declaration: &str) -> Form {
-    let has = |part| declaration.contains(part);
+    // The name and, behind it, bounds are not of the type.
     let kind = declaration.rsplit_once(' ').map_or(declaration, |(kind, _)| kind);
+    let has = |part| kind.contains(part);
     let is_located = has("__data_loc") || has("__rel_loc");
     if is_located && has("char") {
         Form::DynamicText { relative: has("__rel_loc") }
@@ -96,7 +97,7 @@ impl Fields {
         Self { since, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
     }
 
-    /// Appends ` name=value` for each field.
+    /// Appends ` name=value` for each field, or that there is none.
     pub(crate) fn write(
         &self,
         out: &mut Vec<u8>,
@@ -104,6 +105,9 @@ impl Fields {
         order: ByteOrder,
         names: &mut Names,
     ) {
+        if self.all.is_empty() {
+            return out.extend_from_slice(b"No fields found");
+        }
         for field in &self.all {
             field.head.put(out);
             match payload.get(field.offset..field.offset.saturating_add(field.size)) {

@@ -108,6 +108,39 @@ CPU:0 [LOST 3 EVENTS]
     assert!(summary.notes[0].contains("only_the_kernel"), "{:?}", summary.notes);
 }
 
+/// The kernel prints user events by their fields, whatever their print format is. A probe in a
+/// group of that name is printed as a probe.
+#[test]
+fn user_events_are_printed_by_their_fields() {
+    let fields = "u32 id:8:4:0, __rel_loc char text[]:12:4:1, __rel_loc u8 chars[]:16:4:1, \
+                  char name[]:20:8:1, struct point at:28:8:1, struct chars big:36:12:1";
+    let print = "\"id=%u\", REC->id";
+    let mut formats = vec![
+        format("user_events", 900, "order", fields, print),
+        format("user_events_multi", 901, "empty.1f", "u8 x:8:1:0", "\"\""),
+        format("user_events", 902, "probe", "unsigned long __probe_ip:8:8:0", "\"x\""),
+    ];
+    formats[1].1.fields.retain(|field| field.is_common);
+    let numbers = [7u32, 3 << 16 | 32, 2 << 16 | 31, 0, 0, 5, 0, 0, 0, 0];
+    let mut order: Vec<u8> = numbers.iter().flat_map(|word| word.to_le_bytes()).collect();
+    order[12..16].copy_from_slice(b"abc\0");
+    order.extend_from_slice(b"hi\0\xff\x01");
+    let events = [(900, order), (901, Vec::new()), (902, words(&[FUNCTIONS_AT]))];
+    let events = events.map(|(id, rest)| (1_000_000_000, payload(id, 0, 0, 7, &rest)));
+    let mut tracing = alone(vec![vec![page(&events, None)]], Stats::default());
+    tracing.formats.extend(formats);
+    let out = body(&tracing);
+    let texts: Vec<_> = out.lines().filter_map(|line| line.split_once(".000000: ")).collect();
+    assert_eq!(
+        texts.iter().map(|(_, text)| *text).collect::<Vec<_>>(),
+        [
+            "order: id=0x7 (7) text=hi chars=ff,01 name=abc at=0x5 (5) big=<INVALID-SIZE>",
+            "empty.1f:No fields found",
+            "probe: x",
+        ]
+    );
+}
+
 #[test]
 fn selections() {
     let tracing = two_cpus();
