@@ -55,6 +55,7 @@ mod sections;
 pub mod static_build;
 pub mod texts;
 mod units;
+mod user_events;
 mod watch_guest;
 mod why;
 mod wide;
@@ -189,6 +190,7 @@ const OTHERS: &[Other] = &[
     Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
     Other { name: guests::NAME, what: guests::WHAT, run: guests::run },
+    Other { name: user_events::NAME, what: user_events::WHAT, run: user_events::run },
     Other { name: choice::NAME, what: choice::WHAT, run: choice::run },
     Other { name: cost::NAME, what: cost::WHAT, run: cost::run },
     Other { name: hist::NAME, what: hist::WHAT, run: hist::run },

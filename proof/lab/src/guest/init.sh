@@ -235,6 +235,17 @@ sizes)
     instance paused sched 32; work 2; echo 0 > instances/paused/tracing_on
     work 5 ;;
 boot) work 10 ;;
+user-events)
+    echo 'u:lw_kept u32 id' >> dynamic_events || fail "user events: the kernel needs CONFIG_USER_EVENTS"
+    mkfifo /t/in
+    writer < /t/in > /t/said &
+    exec 3> /t/in
+    wait_for() { for n in $(seq 600); do grep -q "$1" /t/said && return; sleep 0.1; done; fail "no $1 of the writer"; }
+    wait_for ready
+    enable . "user_events user_events_multi sched/sched_process_exit"
+    instance texts user_events_multi 64
+    enable instances/texts "user_events/lw_text user_events/lw_arrays"
+    work 2; echo >&3; wait_for burst; work 2 ;;
 live-crash)
     echo 16 > buffer_size_kb
     instance errors "signal irq" 16
