@@ -11,6 +11,7 @@ use crate::{Buffer, Event, Owner, Perf};
 use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_kernel::Mask;
 use lastwords_kernel::tasks::NAMELESS;
+use lastwords_trace::evidence::Evidence;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -114,6 +115,16 @@ impl Perf {
             }
         }
         all
+    }
+
+    /// Returns what is lost of the buffers of a process, as far as they were read. Whether a process
+    /// had more of them is not part of it.
+    #[must_use]
+    pub fn losses_of(&self, owner: &Owner) -> Evidence {
+        // All places of gaps name the process in this form.
+        let words = format!(" of {} ({})", owner.comm, owner.pid);
+        let gaps = self.evidence.gaps.iter().filter(|gap| gap.place.contains(&words));
+        Evidence { gaps: gaps.cloned().collect(), ..Evidence::default() }
     }
 
     /// Writes a recording as a file `perf.data`, from the begin of `out` on.

@@ -119,8 +119,8 @@ impl Event {
     }
 }
 
-/// Checks that no page of an object reads as zero.
-pub(crate) fn whole(kernel: &Kernel, object: &Object<'_>) -> Result<(), Error> {
+/// Checks that no page of an event reads as zero.
+fn whole(kernel: &Kernel, object: &Object<'_>) -> Result<(), Error> {
     let (first, last) = (object.place(), object.moved(object.size().saturating_sub(1)).place());
     match [first, last].into_iter().find(|at| kernel.is_zero_page(*at)) {
         None => Ok(()),

@@ -2,7 +2,7 @@
 //! are `perf_fops`, and its private data is the `struct perf_event`.
 
 use crate::buffer::{Buffer, Owner};
-use crate::event::{Event, whole};
+use crate::event::Event;
 use crate::lost;
 use lastwords_bytes::Error as BytesError;
 use lastwords_ftrace::Tracing;
@@ -172,12 +172,13 @@ fn is_free(kernel: &Kernel, used: u64, at: u64) -> Result<(), Error> {
 /// Returns the event of a file, if it is that of an event.
 fn event_of(kernel: &Kernel, file: u64, operations: u64) -> Result<Option<Object<'_>>, Error> {
     let file = kernel.object("file", file)?;
-    whole(kernel, &file)?;
+    let unset = |what: &str| BytesError::value("file", file.place(), 0, what).into();
     match file.address("f_op")? {
-        0 => Err(BytesError::value("file", file.place(), 0, "the operations of a file").into()),
-        found if found == operations => {
-            kernel.object("perf_event", file.address("private_data")?).map(Some)
-        }
+        0 => Err(unset("the operations of a file")),
+        found if found == operations => match file.address("private_data")? {
+            0 => Err(unset("the event of a file")),
+            event => kernel.object("perf_event", event).map(Some),
+        },
         _ => Ok(None),
     }
 }

@@ -61,6 +61,8 @@ pub(crate) fn perf_data(
     if done.nothing {
         say::note("no buffer of perf has records that its process had not read");
     }
+    // The accounts have the losses of all files, and more.
+    done.losses = Losses::default();
     for (dump, perf) in parts {
         let account = account::of_memory(dump, "perf", perf.evidence);
         done.losses.add(&Losses::from_accounts(std::slice::from_ref(&account)));
@@ -101,6 +103,7 @@ fn write(
     let written = perf.write_data(recording, &mut out);
     let written = written.and_then(|written| out.flush().map(|()| written));
     let written = written.with_context(|| path.display().to_string())?;
+    let account = account::of_memory(dump, "perf", perf.losses_of(&recording.owner));
     Ok(Line {
         path: path.to_owned(),
         session: recording.owner.comm.clone(),
@@ -108,6 +111,7 @@ fn write(
         events: Some(written.records),
         streams: recording.buffers.len() as u64,
         bytes: written.bytes,
+        losses: Losses::from_accounts(&[account]),
         ..Line::default()
     })
 }

@@ -155,6 +155,15 @@ fn a_missing_event_costs_its_own_records() {
     let foreign: Vec<_> =
         gaps.iter().filter(|gap| gap.cause == Cause::Undescribed).map(|gap| gap.events).collect();
     assert_eq!(foreign, [Some(others)]);
+    // They are losses of the process, as is the event; not of another one.
+    let mut perf = made.open();
+    let (buffer, mut owner) = (perf.buffers[0].clone(), perf.buffers[0].owner.clone());
+    perf.records(&buffer, &mut |_| Ok(())).unwrap();
+    let lost = perf.losses_of(&owner).gaps;
+    let has = |cause| lost.iter().any(|gap| gap.cause == cause);
+    assert!(has(Cause::Undescribed) && lost.iter().any(|gap| gap.place.contains("perf event at")));
+    owner.pid += 1;
+    assert!(perf.losses_of(&owner).gaps.is_empty());
 }
 
 /// The last record goes on in a page that reads as zero.
@@ -208,6 +217,21 @@ fn an_event_that_reads_as_zero_in_part_is_missing_and_not_another() {
         assert_eq!(causes.len(), 2, "{place:#x}: {gaps:?}");
         assert!(causes.contains(&(Cause::Undescribed, Some(30))), "{place:#x}: {gaps:?}");
     }
+}
+
+/// The places of both events in their files read as zero: each file is told, and no event at the
+/// address 0.
+#[test]
+fn files_without_the_places_of_their_events_are_counted() {
+    let mut made = Made::new(false);
+    made.fill(20);
+    for n in [1, 2] {
+        made.memory.put_u64(file(n) + 8, 0);
+    }
+    let (records, gaps) = made.read();
+    assert_eq!((records.len(), gaps.len()), (0, 1), "{gaps:?}");
+    let place = &gaps[0].place;
+    assert!(place.contains("2 open files") && place.contains("the event of a file"), "{place}");
 }
 
 /// The place of a process's files reads as zero: it is no kernel thread, which has none.
