@@ -8,6 +8,14 @@ use lastwords_testkit::btf::Writer;
 /// The begin of the memory.
 pub(super) const BASE: u64 = 0xffff_8880_0000_0000;
 
+/// The types of a kernel. All numbers have eight bytes.
+pub(super) struct Types {
+    /// Structures, as [`Writer::declare`] takes them.
+    pub(super) structures: &'static str,
+    /// Enumerations, with their names and values.
+    pub(super) enumerations: &'static [(&'static str, &'static [(&'static str, i32)])],
+}
+
 /// Memory from [`BASE`] on.
 pub(super) struct Made(Regions);
 
@@ -31,7 +39,12 @@ impl Made {
     }
 
     /// Opens the kernel with these types and symbols.
-    pub(super) fn kernel(&self, types: Writer, symbols: &[(u64, &str)]) -> Kernel {
-        self.0.clone().open(types.finish(&[]), symbols)
+    pub(super) fn kernel(&self, types: &Types, symbols: &[(u64, &str)]) -> Kernel {
+        let mut writer = Writer::of_kernel();
+        writer.declare(types.structures);
+        for (name, values) in types.enumerations {
+            writer.enumeration(name, values);
+        }
+        self.0.clone().open(writer.finish(&[]), symbols)
     }
 }

@@ -258,9 +258,8 @@ impl<'k> Map<'k> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::{BASE, Made, TEXT};
+    use super::super::made::{BASE, Made, TEXT, Types};
     use super::*;
-    use lastwords_testkit::btf::Writer;
 
     const MAP: u64 = BASE;
     const SLOT_PAGES: u64 = BASE + 0x400;
@@ -270,6 +269,17 @@ mod tests {
     const ELEMENTS: u64 = BASE + 0x3000;
     const COMPARE: u64 = TEXT + 0x100;
     const ROWS: u64 = 5;
+    const TYPES: Types = Types {
+        structures: "tracing_map_array 32: u64 entry_size_shift@0, u64 entry_shift@8,
+                 u64 entries_per_page@16, void** pages@24
+             tracing_map_field 16: void* cmp_fn@0, u64 sum@8
+             tracing_map_elt 64: void* map@0, void* key@8, tracing_map_field* fields@16
+             tracing_map_entry 16: u64 key@0, tracing_map_elt* val@8
+             tracing_map 88: u64 map_bits@0, u64 map_size@8, u64 max_elts@16, u64 key_size@24,
+                 u64 next_elt@32, u64 hits@40, u64 drops@48, tracing_map_array* map@56,
+                 tracing_map_array* elts@64, tracing_map_field[1] fields@72",
+        enumerations: &[],
+    };
 
     /// A table in memory.
     struct Table(Made);
@@ -313,7 +323,7 @@ mod tests {
 
         /// The keys that are found, the number of losses, and the rows that were begun.
         fn read(&self) -> (Vec<u64>, usize, u64) {
-            let kernel = self.0.kernel(types(), &[]);
+            let kernel = self.0.kernel(&TYPES, &[]);
             let object = kernel.object("tracing_map", MAP).unwrap();
             let from_zero = Map::counts_from_zero(&kernel, object).unwrap();
             let map = Map::new(&kernel, object, from_zero).unwrap();
@@ -323,22 +333,6 @@ mod tests {
             keys.sort_unstable();
             (keys, entries.lost.len(), map.claimed)
         }
-    }
-
-    /// The types that the table needs. All numbers have eight bytes.
-    fn types() -> Writer {
-        let mut w = Writer::of_kernel();
-        w.declare(
-            "tracing_map_array 32: u64 entry_size_shift@0, u64 entry_shift@8, u64 entries_per_page@16,
-                 void** pages@24
-             tracing_map_field 16: void* cmp_fn@0, u64 sum@8
-             tracing_map_elt 64: void* map@0, void* key@8, tracing_map_field* fields@16
-             tracing_map_entry 16: u64 key@0, tracing_map_elt* val@8
-             tracing_map 88: u64 map_bits@0, u64 map_size@8, u64 max_elts@16, u64 key_size@24,
-                 u64 next_elt@32, u64 hits@40, u64 drops@48, tracing_map_array* map@56,
-                 tracing_map_array* elts@64, tracing_map_field[1] fields@72",
-        );
-        w
     }
 
     /// Rows whose slots read as zero are found in the pool, whichever way the kernel counts them.

@@ -122,11 +122,16 @@ fn places<'k>(kernel: &'k Kernel, gaps: &mut Vec<Gap>) -> Vec<Place<'k>> {
         };
         let files = kernel.object("trace_array", address).and_then(|array| array.at("events"));
         let files = files.map(|files| files.place());
-        for file in entries(kernel, files, ("trace_event_file", "list"), "the events", gaps) {
+        let of_instance = match instance.as_str() {
+            "" => String::new(),
+            name => format!(" of instance {name}"),
+        };
+        let what = format!("the events{of_instance}");
+        for file in entries(kernel, files, ("trace_event_file", "list"), &what, gaps) {
             let head = file.at("triggers").map(|head| head.place());
             // Most events have no trigger, and their names are not needed.
-            let what = "the triggers of an event";
-            for trigger in entries(kernel, head, ("event_trigger_data", "list"), what, gaps) {
+            let what = format!("the triggers of an event{of_instance}");
+            for trigger in entries(kernel, head, ("event_trigger_data", "list"), &what, gaps) {
                 let event = event(&file, &flags).unwrap_or_else(|error| {
                     gaps.push(lost("the event of a trigger", &error));
                     UNKNOWN.to_owned()
@@ -275,9 +280,8 @@ fn lost(what: &str, error: &Error) -> Gap {
 
 #[cfg(test)]
 mod tests {
-    use super::made::{BASE, Made};
+    use super::made::{BASE, Made, Types};
     use super::*;
-    use lastwords_testkit::btf::Writer;
 
     const HEAD: u64 = BASE;
     const TOP: u64 = BASE + 0x100;
@@ -286,6 +290,14 @@ mod tests {
     const TRIGGER: u64 = BASE + 0x400;
     const KIND: u64 = BASE + 0x500;
     const NAME: u64 = BASE + 0x1000;
+    const TYPES: Types = Types {
+        structures: "list_head 16: void* next@0, void* prev@8
+             trace_array 40: list_head list@0, char* name@16, list_head events@24
+             trace_event_file 32: list_head list@0, list_head triggers@16
+             event_command 8: u64 trigger_type@0
+             event_trigger_data 24: list_head list@0, event_command* cmd_ops@16",
+        enumerations: &[("event_trigger_type", &[("ETT_EVENT_HIST", 64)])],
+    };
 
     /// An instance with one event that has a trigger `hist`.
     fn made() -> Made {
@@ -313,31 +325,13 @@ mod tests {
         made
     }
 
-    fn types() -> Writer {
-        let mut w = Writer::default();
-        let [long, char] = [w.int("long unsigned int", 8, false), w.int("char", 1, true)];
-        let (any, text) = (w.pointer(0), w.pointer(char));
-        let list = w.structure("list_head", 16, &[("next", any, 0), ("prev", any, 8)]);
-        w.structure(
-            "trace_array",
-            40,
-            &[("list", list, 0), ("name", text, 16), ("events", list, 24)],
-        );
-        w.structure("trace_event_file", 32, &[("list", list, 0), ("triggers", list, 16)]);
-        let kind = w.structure("event_command", 8, &[("trigger_type", long, 0)]);
-        let kind = w.pointer(kind);
-        w.structure("event_trigger_data", 24, &[("list", list, 0), ("cmd_ops", kind, 16)]);
-        w.enumeration("event_trigger_type", &[("ETT_EVENT_HIST", 64)]);
-        w
-    }
-
     /// The name of an instance that reads as zero is not known, and not the one of all events; a
     /// trigger whose kind reads as zero is none of another kind.
     #[test]
     fn what_reads_as_zero_is_not_known() {
         let symbols = [(HEAD, "ftrace_trace_arrays"), (TOP, "global_trace")];
         let read = |made: &Made| {
-            let kernel = made.kernel(types(), &symbols);
+            let kernel = made.kernel(&TYPES, &symbols);
             let mut gaps = Vec::new();
             let places = places(&kernel, &mut gaps);
             let names: Vec<String> = places.into_iter().map(|place| place.instance).collect();
@@ -358,13 +352,19 @@ mod tests {
         let (names, gaps) = read(&kindless);
         assert!(names.is_empty() && gaps.len() == of_whole.len() + 1, "{gaps:?}");
         assert!(gaps.iter().any(|gap| gap.contains("a trigger of")), "{gaps:?}");
+        // The first event of the instance leads nowhere.
+        let mut cut = made();
+        cut.put(OTHER + 24, 0);
+        let (_, gaps) = read(&cut);
+        let told = "histograms, because the events of instance h4 have a hole: ";
+        assert!(gaps.iter().any(|gap| gap.contains(told)), "{gaps:?}");
     }
 
     /// Names of system calls: one that is missing because the list is not whole is not what the kernel
     /// has no name for.
     #[test]
     fn a_system_call_that_may_be_missing_is_not_unknown_to_the_kernel() {
-        let kernel = Arc::new(made().kernel(types(), &[]));
+        let kernel = Arc::new(made().kernel(&TYPES, &[]));
         let missing = kernel.symbol("none").unwrap_err();
         let name = |missing: Option<Error>, number: u64| {
             let names = Names::new(&tracing(&kernel), false);

@@ -288,9 +288,8 @@ impl<'k> Action<'k> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::{BASE, Made};
+    use super::super::made::{BASE, Made, Types};
     use super::*;
-    use lastwords_testkit::btf::Writer;
 
     const TRIGGER: u64 = BASE;
     const DATA: u64 = BASE + 0x100;
@@ -304,6 +303,24 @@ mod tests {
     const CLOCK: u64 = BASE + 0x4000;
     const PID: u64 = BASE + 0x5000;
     const VARIABLE: u64 = BASE + 0x6000;
+    const TYPES: Types = Types {
+        structures: "event_trigger_data 24: void* private_data@0, char* name@8, char* filter_str@16
+             ftrace_event_field 8: char* name@0
+             hist_var 16: char* name@0, u64 idx@8
+             hist_field 48: void* hist_data@0, u64 flags@8, u64 offset@16,
+                 ftrace_event_field* field@24, hist_var var@32
+             tracing_map_sort_key 16: u64 field_idx@0, u64 descending@8
+             tracing_map 8: u64 map_bits@0
+             hist_trigger_attrs 24: char* keys_str@0, char* clock@8, u64 no_hitcount@16
+             hist_trigger_data 112: u64 n_vals@0, u64 n_keys@8, u64 n_fields@16, u64 n_vars@24,
+                 u64 n_save_vars@32, u64 n_actions@40, u64 n_sort_keys@48, u64 enable_timestamps@56,
+                 hist_field*[2] fields@64, tracing_map_sort_key[1] sort_keys@80,
+                 tracing_map* map@96, hist_trigger_attrs* attrs@104",
+        enumerations: &[(
+            "hist_field_flags",
+            &[("HIST_FIELD_FL_HITCOUNT", 1), ("HIST_FIELD_FL_KEY", 2)],
+        )],
+    };
 
     /// The trigger `hist:x:keys=v=pid:vals=hitcount:clock=mono:nohitcount if pid > 1`.
     fn made() -> Made {
@@ -329,47 +346,9 @@ mod tests {
         made
     }
 
-    /// The types that the trigger needs. All numbers have eight bytes.
-    fn types() -> Writer {
-        let mut w = Writer::default();
-        let [long, char] = [w.int("long unsigned int", 8, false), w.int("char", 1, true)];
-        let (any, text) = (w.pointer(0), w.pointer(char));
-        let trigger = [("private_data", any, 0), ("name", text, 8), ("filter_str", text, 16)];
-        w.structure("event_trigger_data", 24, &trigger);
-        let of_event = w.structure("ftrace_event_field", 8, &[("name", text, 0)]);
-        let of_event = w.pointer(of_event);
-        let variable = w.structure("hist_var", 16, &[("name", text, 0), ("idx", long, 8)]);
-        let field = [
-            ("hist_data", any, 0),
-            ("flags", long, 8),
-            ("offset", long, 16),
-            ("field", of_event, 24),
-            ("var", variable, 32),
-        ];
-        let field = w.structure("hist_field", 48, &field);
-        let field = w.pointer(field);
-        let fields = w.array(field, 2);
-        let sort = [("field_idx", long, 0), ("descending", long, 8)];
-        let sort = w.structure("tracing_map_sort_key", 16, &sort);
-        let sort = w.array(sort, 1);
-        let map = w.structure("tracing_map", 8, &[("map_bits", long, 0)]);
-        let attributes = [("keys_str", text, 0), ("clock", text, 8), ("no_hitcount", long, 16)];
-        let attributes = w.structure("hist_trigger_attrs", 24, &attributes);
-        let (map, attributes) = (w.pointer(map), w.pointer(attributes));
-        let counts = ["n_vals", "n_keys", "n_fields", "n_vars", "n_save_vars", "n_actions"];
-        let counts = [&counts[..], &["n_sort_keys", "enable_timestamps"]].concat();
-        let counts: Vec<_> = (0..).zip(counts).map(|(n, name)| (name, long, n * 8)).collect();
-        let rest = [("fields", fields, 64), ("sort_keys", sort, 80), ("map", map, 96)];
-        let data = [&counts[..], &rest, &[("attrs", attributes, 104)]].concat();
-        w.structure("hist_trigger_data", 112, &data);
-        let bits = [("HIST_FIELD_FL_HITCOUNT", 1), ("HIST_FIELD_FL_KEY", 2)];
-        w.enumeration("hist_field_flags", &bits);
-        w
-    }
-
     /// The text of the trigger, with `?` for what is not known, and the number of that.
     fn text(made: &Made) -> Result<(String, usize), Error> {
-        let kernel = made.kernel(types(), &[]);
+        let kernel = made.kernel(&TYPES, &[]);
         let object = kernel.object("event_trigger_data", TRIGGER)?;
         let trigger = Trigger::new(&kernel, object, Bits::new(&kernel), "stack")?;
         let mut missing = 0;
