@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -158,14 +158,19 @@ pub(super) struct Ours<'a> {
 }
 
 impl Ours<'_> {
-    /// Runs it; what it prints, or why it failed.
-    pub(super) fn run(&self, verb: &str, dump: &Dump, more: &[&str]) -> Result<Vec<u8>> {
+    /// Runs it; its status, and what it prints.
+    pub(super) fn output(&self, verb: &str, dump: &Dump, more: &[&str]) -> Result<Output> {
         let mut command = Command::new(self.program);
         command.arg(verb).args(&dump.files).args(more);
         if dump.files.len() > 1 {
             command.arg("--split");
         }
-        let output = command.output().with_context(|| self.program.display().to_string())?;
+        command.output().with_context(|| self.program.display().to_string())
+    }
+
+    /// Runs it; what it prints, or why it failed.
+    pub(super) fn run(&self, verb: &str, dump: &Dump, more: &[&str]) -> Result<Vec<u8>> {
+        let output = self.output(verb, dump, more)?;
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(
             output.status.success(),

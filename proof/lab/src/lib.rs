@@ -44,6 +44,7 @@ mod live;
 mod lttng;
 mod nvdimm;
 mod packages;
+mod pages;
 mod perf;
 mod pstore;
 mod qemu;

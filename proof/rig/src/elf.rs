@@ -1,6 +1,7 @@
 //! Program headers of ELF vmcores.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 /// Size of a program header.
 pub const PROGRAM_HEADER: usize = 56;
 const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
 
 /// The program headers of a 64-bit little-endian file.
 pub struct Table {
@@ -34,14 +36,22 @@ impl Table {
 
     /// Where the file has the byte at this physical address.
     pub fn offset_of(&self, physical: u64) -> Option<u64> {
-        self.bytes
-            .chunks_exact(PROGRAM_HEADER)
-            .filter(|row| row[..4] == PT_LOAD.to_le_bytes())
-            .find_map(|row| {
-                let inside =
-                    physical.checked_sub(word(row, 24)).filter(|inside| *inside < word(row, 32))?;
-                Some(word(row, 8) + inside)
-            })
+        self.rows(PT_LOAD).find_map(|row| {
+            let inside =
+                physical.checked_sub(word(row, 24)).filter(|inside| *inside < word(row, 32))?;
+            Some(word(row, 8) + inside)
+        })
+    }
+
+    /// Where the file has its notes.
+    pub fn notes(&self) -> Option<Range<u64>> {
+        let row = self.rows(PT_NOTE).next()?;
+        Some(word(row, 8)..word(row, 8) + word(row, 32))
+    }
+
+    fn rows(&self, kind: u32) -> impl Iterator<Item = &[u8]> {
+        let rows = self.bytes.chunks_exact(PROGRAM_HEADER);
+        rows.filter(move |row| row[..4] == kind.to_le_bytes())
     }
 }
 
@@ -70,5 +80,6 @@ mod tests {
         assert_eq!(table.offset_of(0x80ff), Some(0x10ff));
         assert_eq!(table.offset_of(0x20000), Some(0x2000));
         assert_eq!((table.offset_of(0x8100), table.offset_of(0x10)), (None, None));
+        assert_eq!(table.notes(), Some(0..0x5000));
     }
 }

@@ -11,6 +11,13 @@ use crate::compare::Rows;
 const NUMBERS: u64 = 180;
 /// Of eight numbers, the record of this one is discarded.
 const DISCARDED: u64 = 3;
+/// Counters of `lw_count`, as in `writer.c`.
+const LIVE: u64 = 3;
+const OVER_LIVE: u64 = 5;
+const NO_ROOM: u64 = 6;
+/// Bytes of a record in a ring, and of its header.
+const RECORD: u64 = 32;
+const HEADER: u64 = 8;
 
 /// A record: position, state, length, and its bytes as hexadecimal digits.
 type Record = (u64, String, u64, String);
@@ -83,7 +90,7 @@ impl Truth {
 
 /// Adds the rows of a dump.
 pub(super) fn judge(rows: &mut Rows, format: &str, truth: &Truth, said: &Value) {
-    let kernel = &said["kernels"][0];
+    let kernel = said;
     let maps: BTreeMap<&str, &Value> = named(&kernel["maps"]);
     let programs: BTreeMap<&str, &Value> = named(&kernel["programs"]);
     let mut same = |what: &str, differ: Vec<String>, count: usize| {
@@ -136,9 +143,72 @@ pub(super) fn judge(rows: &mut Rows, format: &str, truth: &Truth, said: &Value) 
     let (differ, count, in_flight) =
         live_numbers(live, maps.get("lw_count").copied().unwrap_or(&Value::Null));
     same(&format!("numbers of lw_live, {in_flight} in flight,"), differ, count);
+    if truth.overwritten.is_some() {
+        let ring = maps.get("lw_over_live").copied().unwrap_or(&Value::Null);
+        let found = overwritten_live(ring, maps.get("lw_count").copied().unwrap_or(&Value::Null));
+        same(&format!("numbers of lw_over_live: {}", found.detail), found.differ, found.committed);
+    }
     let losses = kernel["evidence"]["losses"] != false;
     let why = losses.then(|| kernel["evidence"].to_string()).into_iter().collect();
     same("account without losses", why, 1);
+}
+
+/// Adds the rows of a dump that lacks pages: each map and program is as in the whole dump, entries and
+/// records included, or what is missing of it is told.
+pub(super) fn judge_cut(
+    rows: &mut Rows,
+    format: &str,
+    (whole, cut): (&Value, &Value),
+    losses: &[String],
+) -> Result<()> {
+    let told = |begin: &str| losses.iter().filter(|loss| loss.starts_with(begin)).count();
+    for (key, word) in [("maps", "map"), ("programs", "program")] {
+        let there = named(&cut[key]);
+        let list_has_hole = told(&format!("the list of BPF {word}s")) > 0;
+        for (name, whole) in named(&whole[key]) {
+            let id = &whole["id"];
+            let is_named = told(&format!("BPF {word} {id} at ")) > 0;
+            let (ok, detail) = match there.get(name) {
+                Some(own) if *own == whole => (true, "alike".to_owned()),
+                Some(own) => differs(whole, own, told(&format!("map {id} ("))),
+                None if is_named => (true, "missing, and named".to_owned()),
+                None => (list_has_hole, format!("missing; its list has a hole: {list_has_hole}")),
+            };
+            rows.row(ok, &format!("{format} {word} {name}"), &detail);
+        }
+        let all = named(&whole[key]);
+        let other = there.keys().find(|name| !all.contains_key(*name));
+        let detail = other.map_or("none", |name| *name);
+        rows.row(other.is_none(), &format!("{format} {word}s that the whole dump lacks"), detail);
+    }
+    Ok(())
+}
+
+/// Compares what there is of a map with the whole map. All entries and records that there are must be
+/// some of the whole, and those that are missing must be told.
+fn differs(whole: &Value, own: &Value, told: usize) -> (bool, String) {
+    let list = |map: &Value, key: &str| map[key].as_array().cloned().unwrap_or_default();
+    let (mut wrong, mut missing) = (0, 0);
+    for key in ["entries", "records"] {
+        let (whole, own) = (list(whole, key), list(own, key));
+        wrong += own.iter().filter(|row| !whole.contains(row)).count();
+        missing += whole.len().saturating_sub(own.len());
+    }
+    // Ranges of elements that are zero; one loss tells of a range.
+    let zeros = |map: &Value| -> BTreeSet<u64> {
+        let ranges = list(map, "zeros");
+        let range = |range: &Value| Some(range[0].as_u64()?..=range[1].as_u64()?);
+        ranges.iter().filter_map(range).flatten().collect()
+    };
+    wrong += zeros(own).difference(&zeros(whole)).count();
+    missing += usize::from(zeros(own).len() < zeros(whole).len() && missing == 0);
+    let others = |map: &Value| {
+        let mut map = map.clone();
+        ["entries", "records", "zeros"].iter().for_each(|key| map[*key] = Value::Null);
+        map
+    };
+    wrong += usize::from(others(whole) != others(own));
+    (wrong == 0 && told >= missing, format!("{wrong} wrong, {missing} missing, {told} losses told"))
 }
 
 fn named(list: &Value) -> BTreeMap<&str, &Value> {
@@ -223,13 +293,7 @@ fn live_numbers(live: &Value, counts: &Value) -> (Vec<String>, usize, u64) {
         let own = committed.iter().filter_map(|record| numbered(record));
         let own: Vec<u64> = own.filter(|row| row.0 == cpu).map(|row| row.1).collect();
         let is_row = own.iter().copied().eq(1..=own.len() as u64);
-        let entry = counts["entries"].as_array().into_iter().flatten();
-        // `LIVE` of writer.c.
-        let mut entry = entry.filter(|entry| entry["key"] == 3 && entry["cpu"] == cpu);
-        let count = entry
-            .next()
-            .and_then(|entry| entry["value"].as_str())
-            .map(|digits| u64::from_str_radix(digits, 16).unwrap_or_default().swap_bytes());
+        let count = counter(counts, LIVE, cpu);
         let left = count.unwrap_or_default().wrapping_sub(own.len() as u64);
         begun += left;
         if !is_row || left > 1 || own.is_empty() {
@@ -240,6 +304,79 @@ fn live_numbers(live: &Value, counts: &Value) -> (Vec<String>, usize, u64) {
         differ.push(format!("{in_flight} in flight of {} records", all.len()));
     }
     (differ, committed.len(), in_flight)
+}
+
+/// The result for the ring that was overwritten until the panic.
+#[derive(Debug)]
+struct Overwritten {
+    differ: Vec<String>,
+    committed: usize,
+    detail: String,
+}
+
+/// Judges the ring that was overwritten until the panic by itself. Its records have one size, and
+/// nobody consumed them. So its positions tell how many were overwritten, and each number that a CPU
+/// gave is of a record that was overwritten, of one that is there, or of one that found no room:
+/// that the programs counted. A CPU may have stopped between the number and its record.
+fn overwritten_live(ring: &Value, counts: &Value) -> Overwritten {
+    let all = records(ring);
+    let at = |key: &str| ring["positions"][key].as_u64().unwrap_or(u64::MAX);
+    let (consumer, producer, begin) = (at("consumer"), at("producer"), at("overwritten_to"));
+    let mut differ = Vec::new();
+    if consumer != 0 || begin == 0 || begin > producer || (begin | producer) % RECORD != 0 {
+        differ.push(format!("positions {}", ring["positions"]));
+    }
+    let in_place = (begin..producer).step_by(RECORD as usize);
+    if !all.iter().map(|record| record.0).eq(in_place.take(all.len() + 1)) {
+        differ.push(format!("{} records are not those from {begin} to {producer}", all.len()));
+    }
+    let (in_flight, committed): (Vec<&Record>, Vec<&Record>) =
+        all.iter().partition(|record| record.1 == "in-flight");
+    let mut numbers = BTreeMap::<u64, Vec<u64>>::new();
+    for record in &committed {
+        let is_whole = record.1 == "committed" && record.2 == RECORD - HEADER;
+        match numbered(record).filter(|_| is_whole) {
+            None => differ.push(format!("torn: {record:?}")),
+            Some((cpu, number)) => numbers.entry(cpu).or_default().push(number),
+        }
+    }
+    let (mut given, mut no_room) = (0, 0);
+    for cpu in 0..u64::from(super::CPUS) {
+        let [own, failed] = [OVER_LIVE, NO_ROOM].map(|key| counter(counts, key, cpu));
+        let (own, failed) = (own.unwrap_or_default(), failed.unwrap_or_default());
+        (given, no_room) = (given + own, no_room + failed);
+        // The last number alone may be without a committed record.
+        let numbers = numbers.remove(&cpu).unwrap_or_default();
+        let all = numbers.first().map_or(own + 1..own + 1, |first| *first..own + 1);
+        let last = numbers.last().copied().unwrap_or_default();
+        let are_rising = numbers.windows(2).all(|pair| pair[0] < pair[1]);
+        let missing = |to: u64| (to.saturating_sub(all.start)).saturating_sub(numbers.len() as u64);
+        if !are_rising || last > own || missing(last + 1) > failed || missing(own + 1) > failed + 1
+        {
+            let count = numbers.len();
+            let why = format!("{count} of {all:?} to {last}, {failed} without room");
+            differ.push(format!("CPU {cpu}: {why}"));
+        }
+    }
+    differ.extend(numbers.keys().map(|cpu| format!("a CPU {cpu}")));
+    let in_flight = in_flight.len() as u64;
+    let begun = given.checked_sub(producer / RECORD + no_room).unwrap_or(u64::MAX);
+    if begun.saturating_add(in_flight) > u64::from(super::CPUS) {
+        differ.push(format!("{given} numbers, {begun} of no record, {in_flight} in flight"));
+    }
+    let detail = format!(
+        "{given} given, {} overwritten, {} committed, {in_flight} in flight, {no_room} without room, {begun} begun,",
+        begin / RECORD,
+        committed.len()
+    );
+    Overwritten { differ, committed: committed.len(), detail }
+}
+
+/// Returns the value of a counter of `lw_count` for a CPU.
+fn counter(counts: &Value, key: u64, cpu: u64) -> Option<u64> {
+    let mut entries = counts["entries"].as_array()?.iter();
+    let entry = entries.find(|entry| entry["key"] == key && entry["cpu"] == cpu)?;
+    Some(u64::from_str_radix(entry["value"].as_str()?, 16).ok()?.swap_bytes())
 }
 
 #[cfg(test)]
@@ -261,5 +398,82 @@ mod tests {
         assert!(truth.line("ring lw_ring 1").is_err() && truth.line("else").is_err());
         assert_eq!(missing_numbers(&truth, &[]).len(), 4 * (180 - 23));
         assert!(Truth::new("BPF flow 1 2\n").is_err());
+    }
+
+    #[test]
+    fn what_a_cut_dump_lacks_is_told() {
+        let map = |id: u64, name: &str, entries: &[u64]| serde_json::json!({ "id": id, "name": name, "entries": entries });
+        let all = serde_json::json!({
+            "maps": [map(1, "a", &[1, 2, 3]), map(2, "b", &[])], "programs": [] });
+        let failed = |maps: &[Value], losses: &[&str]| {
+            let cut = serde_json::json!({ "maps": maps, "programs": [] });
+            let losses: Vec<String> = losses.iter().map(|loss| (*loss).to_owned()).collect();
+            let mut rows = Rows::new("test".into());
+            judge_cut(&mut rows, "d31", (&all, &cut), &losses).unwrap();
+            rows.failed
+        };
+        let zeros = |last: u64| serde_json::json!({ "id": 3, "zeros": [[4, last]] });
+        let are_right =
+            [(7, 1), (7, 0), (10, 1)].map(|(last, told)| differs(&zeros(9), &zeros(last), told).0);
+        assert_eq!(are_right, [true, false, false]);
+        let (part, other) = (map(1, "a", &[1, 3]), map(2, "b", &[]));
+        let entry = "map 1 (hash a), the entry at 0x10: address 0x10 is excluded";
+        assert_eq!(failed(&[part.clone(), other.clone()], &[entry]), 0);
+        assert_eq!(failed(&[part.clone(), other], &[]), 1);
+        assert_eq!(failed(&[part.clone()], &[entry, "BPF map 2 at 0x20: id"]), 0);
+        assert_eq!(failed(&[part], &[entry]), 1);
+        assert_eq!(failed(&[map(1, "a", &[1, 4])], &[entry, "the list of BPF maps"]), 1);
+    }
+
+    fn hex(word: u64) -> String {
+        format!("{:016x}", word.swap_bytes())
+    }
+
+    /// A ring of four records, of which CPU 0 wrote the odd numbers 1, 3, 5: it found no room for
+    /// the even ones. Two of seven records are overwritten; CPU 1 wrote the others.
+    fn overwritten() -> (Value, Value) {
+        let row = |(at, cpu, number): (u64, u64, u64)| {
+            let bytes = [hex(number), hex(cpu), hex(number * 65_537)].concat();
+            serde_json::json!({ "position": at * 32, "state": "committed", "len": 24, "bytes": bytes })
+        };
+        let rows: Vec<Value> =
+            [(2, 0, 3), (3, 1, 2), (4, 0, 5), (5, 1, 3), (6, 1, 4)].map(row).into();
+        let positions =
+            serde_json::json!({ "consumer": 0, "producer": 7 * 32, "overwritten_to": 2 * 32 });
+        let ring = serde_json::json!({ "positions": positions, "records": rows });
+        let counter = |cpu: u64, key: u64, value: u64| serde_json::json!({ "key": key, "cpu": cpu, "value": hex(value) });
+        let values = [(0, OVER_LIVE, 5), (0, NO_ROOM, 2), (1, OVER_LIVE, 5), (1, NO_ROOM, 0)];
+        let rest = [2, 3].into_iter().flat_map(|cpu| [(cpu, OVER_LIVE, 0), (cpu, NO_ROOM, 0)]);
+        let entries: Vec<Value> = values
+            .into_iter()
+            .chain(rest)
+            .map(|(cpu, key, value)| counter(cpu, key, value))
+            .collect();
+        (ring, serde_json::json!({ "entries": entries }))
+    }
+
+    #[test]
+    fn each_number_of_an_overwritten_ring_is_accounted_for() {
+        let (ring, counts) = overwritten();
+        let found = overwritten_live(&ring, &counts);
+        assert_eq!(found.differ, [""; 0]);
+        let detail = "10 given, 2 overwritten, 5 committed, 0 in flight, 2 without room, 1 begun,";
+        assert_eq!(found.detail, detail);
+        let damage: [fn(&mut Value, &mut Value); 7] = [
+            |ring, _| _ = ring["records"].as_array_mut().unwrap().remove(1),
+            |ring, _| _ = ring["records"].as_array_mut().unwrap().pop(),
+            |ring, _| ring["records"][1]["bytes"] = [hex(2), hex(1), hex(7)].concat().into(),
+            |ring, _| ring["records"][0]["state"] = "discarded".into(),
+            |ring, _| ring["positions"]["overwritten_to"] = 0.into(),
+            // A number that is of no record, nor counted.
+            |_, counts| counts["entries"][1]["value"] = hex(0).into(),
+            |_, counts| counts["entries"][0]["value"] = hex(4).into(),
+        ];
+        for (number, damage) in damage.into_iter().enumerate() {
+            let (mut ring, mut counts) = overwritten();
+            damage(&mut ring, &mut counts);
+            let found = overwritten_live(&ring, &counts);
+            assert!(!found.differ.is_empty(), "{number}: {}", found.detail);
+        }
     }
 }

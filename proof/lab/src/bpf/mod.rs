@@ -4,12 +4,15 @@
 
 mod judge;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use serde_json::Value;
 
 use super::compare::{Ours, Rows};
+use super::dump::{self, Dump};
+use super::pages::Pages;
 use super::qemu::Config;
 use super::static_build::of_c;
-use super::{Arch, DISK_MODULES, QEMU_MODULES, Setup, dump, guest_base};
+use super::{Arch, DISK_MODULES, QEMU_MODULES, Setup, guest_base};
 use judge::Truth;
 
 /// The name of the scenario, and what it does.
@@ -39,10 +42,32 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let (dumps, console) = dump::of_panic(&config, store, FORMATS)?;
     let truth = Truth::new(&console)?;
     let ours = Ours { program: lastwords };
+    let [whole, _, cut] = dumps.as_slice() else { bail!("{} dumps", dumps.len()) };
+    let pages = Pages::new(&whole.files[0], &cut.files[0])?;
+    let kernel = |dump: &Dump| -> Result<Value> {
+        let said = ours.run("report", dump, &["--bpf", "--json"])?;
+        Ok(serde_json::from_slice::<Value>(&said)?["kernels"][0].take())
+    };
+    // All dumps are of the same moment.
+    let whole = kernel(whole)?;
     for dump in &dumps {
         rows.part(dump.format, |rows| {
-            let said = ours.run("report", dump, &["--bpf", "--json"])?;
-            judge::judge(rows, dump.format, &truth, &serde_json::from_slice(&said)?);
+            let said = kernel(dump)?;
+            // makedumpfile leaves out pages of a kernel that it does not know.
+            let is_cut = dump.is_cut && said["evidence"]["losses"] == true;
+            if is_cut {
+                let losses = pages.judge(rows, dump.format, &said["evidence"])?;
+                judge::judge_cut(rows, dump.format, (&whole, &said), &losses)?;
+            } else {
+                judge::judge(rows, dump.format, &truth, &said);
+                let is_same = ["maps", "programs"].iter().all(|key| whole[key] == said[key]);
+                let what = format!("{} as {}", dump.format, dumps[0].format);
+                rows.row(is_same, &what, "maps with their records, programs");
+            }
+            let strict = ours.output("report", dump, &["--bpf", "--strict"])?;
+            let (status, expected) = (strict.status.code(), if is_cut { 3 } else { 0 });
+            let what = format!("{} --strict", dump.format);
+            rows.row(status == Some(expected), &what, &format!("{status:?}"));
             Ok(())
         });
     }

@@ -14,9 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { CPUS = 4, PAGE = 4096, OVERWRITE_FLAG = 1 << 19, OVERWRITE_POSITION = 4 };
-// Counters of lw_count, one for each ring.
-enum { RING, SMALL, OVER, LIVE, BYTES, COUNTERS };
+enum { CPUS = 4, PAGE = 4096, OVER_LIVE_PAGES = 16, OVERWRITE_FLAG = 1 << 19, OVERWRITE_POSITION = 4 };
+// Counters of lw_count: one for each ring, and those of records that found no room: in lw_over_live, and in the others.
+enum { RING, SMALL, OVER, LIVE, BYTES, OVER_LIVE, NO_ROOM, NO_ROOM_IN_OTHERS, COUNTERS };
 
 static void must(int ok, const char *what) {
     if (ok) return;
@@ -64,16 +64,29 @@ static void end(void) { set(0, 0), put(0x95, 0, 0, 0, 0); }
 // Leaves the program if register 0 is not set, as the verifier wants it.
 static void leave_if_null(void) { put(0x55, 0, 0, 2, 0), end(); }
 
-// Registers 7 and 8: the next number of this CPU, and the CPU.
+// Register 7: the next number of a counter of this CPU.
+static void count(int counts, int counter) {
+    put(0x62, 10, 0, -4, counter), copy(2, 10), add(2, -4), map_to(1, counts), call(1), leave_if_null();
+    put(0x79, 7, 0, 0, 0), add(7, 1), put(0x7b, 0, 7, 0, 0);
+}
+
+// The begin of a program. Registers 7 and 8: the next number of this CPU, and the CPU.
 static void number(int counts, int counter) {
     len = 0;
-    put(0x62, 10, 0, -4, counter), copy(2, 10), add(2, -4), map_to(1, counts), call(1), leave_if_null();
-    put(0x79, 7, 0, 0, 0), add(7, 1), put(0x7b, 0, 7, 0, 0), call(8), copy(8, 0);
+    count(counts, counter), call(8), copy(8, 0);
+}
+
+// Counts and leaves the program if register 0 is not set.
+static void count_if_null(int counts, int counter) {
+    int at = len;
+    put(0x55, 0, 0, 0, 0), count(counts, counter), end();
+    code[at].off = len - at - 1;
 }
 
 // A record of 24 bytes: number, CPU, number * 65537. After a loop of `rounds` every eighth is discarded, the others submitted.
 static void reserving(int counts, int counter, int ring, int rounds) {
-    number(counts, counter), map_to(1, ring), set(2, 24), set(3, 0), call(131), leave_if_null(), copy(6, 0);
+    number(counts, counter), map_to(1, ring), set(2, 24), set(3, 0), call(131);
+    count_if_null(counts, counter == OVER_LIVE ? NO_ROOM : NO_ROOM_IN_OTHERS), copy(6, 0);
     put(0x7b, 6, 7, 0, 0), put(0x7b, 6, 8, 8, 0), copy(1, 7), put(0x27, 1, 0, 0, 65537), put(0x7b, 6, 1, 16, 0);
     if (rounds) set(9, 0), add(9, 1), put(0xa5, 9, 0, -2, rounds);
     int discards = rounds == 0;
@@ -132,7 +145,7 @@ static void *work(void *arg) {
 
 // Runs a program on all CPUs at a time; without end, if the count is negative.
 static void on_all(int program, int count) {
-    static struct job jobs[CPUS];
+    struct job *jobs = calloc(CPUS, sizeof *jobs);
     pthread_t threads[CPUS];
     for (int cpu = 0; cpu < CPUS; cpu++) {
         jobs[cpu] = (struct job){cpu, program, count};
@@ -206,11 +219,23 @@ static void look(int fd, uint32_t key, void *value) {
     must(bpf(BPF_MAP_LOOKUP_ELEM, &attr) == 0, "BPF_MAP_LOOKUP_ELEM");
 }
 
-static void overwriting(int counts) {
+// A ring that is overwritten until the panic. Returns its program.
+static int overwriting_live(int counts, struct view *view) {
+    int over = map_of(BPF_MAP_TYPE_RINGBUF, "lw_over_live", 0, 0, OVER_LIVE_PAGES * PAGE, OVERWRITE_FLAG, -1);
+    must(over >= 0, "lw_over_live");
+    reserving(counts, OVER_LIVE, over, 20000);
+    int program = load("lw_write_olive");
+    *view = view_of(over, "lw_over_live", OVER_LIVE_PAGES * PAGE);
+    say_map(over), say_program(program);
+    return program;
+}
+
+// Returns the program for the ring that is overwritten until the panic, or 0 for none.
+static int overwriting(int counts, struct view *live) {
     int over = map_of(BPF_MAP_TYPE_RINGBUF, "lw_over", 0, 0, PAGE, OVERWRITE_FLAG, -1);
     if (over < 0 && errno == EINVAL) {
         printf("BPF without overwrite mode\n");
-        return;
+        return 0;
     }
     must(over >= 0, "lw_over");
     int positions = map_of(BPF_MAP_TYPE_ARRAY, "lw_positions", 4, 8, 1, 0, -1);
@@ -226,6 +251,7 @@ static void overwriting(int counts) {
     look(positions, 0, &position);
     printf("BPF overwritten lw_over %lu\n", position);
     say_map(over), say_map(positions), say_program(program), say_program(question), say_ring(&view, position);
+    return overwriting_live(counts, live);
 }
 
 static void tables(void) {
@@ -289,13 +315,17 @@ int main(void) {
     // The first came round; the small one is full.
     on_all(to_small, 40), consume(&views[1], 60), on_all(to_small, 40);
     on_all(to_bytes, 40);
-    overwriting(counts);
+    struct view over_live;
+    int to_over_live = overwriting(counts, &over_live);
     tables();
     int maps[] = {counts, ring, small, bytes, live}, programs[] = {to_ring, to_small, to_bytes, to_live, idle};
     for (int n = 0; n < 5; n++) say_map(maps[n]), say_program(programs[n]);
     for (int n = 0; n < 3; n++) say_ring(&views[n], 0);
     printf("LAB-TRUTH-DONE\n");
     on_all(to_live, -1);
+    if (to_over_live) on_all(to_over_live, -1);
+    // The ring comes round several times.
+    while (to_over_live && *over_live.producer < 4 * over_live.size) usleep(1000);
     usleep(400000);
     int trigger = open("/proc/sysrq-trigger", O_WRONLY);
     must(trigger >= 0 && write(trigger, "c", 1) == 1, "/proc/sysrq-trigger");

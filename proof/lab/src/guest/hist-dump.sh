@@ -31,7 +31,7 @@ add parts $WRITE "hist:keys=count:vals=hitcount.percent,hitcount.graph,count.hex
 add sizes $WRITE "hist:keys=fd:vals=count:nohitcount:sort=fd $DD"
 add sizes $WRITE "hist:keys=common_cpu:sort=common_cpu $DD"
 add sizes $WRITE "hist:keys=common_timestamp:sort=common_timestamp:clock=mono $DD"
-add sizes $WRITE "hist:keys=common_timestamp.usecs,fd:sort=common_timestamp $DD"
+add sizes $WRITE "hist:keys=common_timestamp.usecs,fd:sort=common_timestamp,fd $DD"
 add named syscalls/sys_enter_read "hist:name=fds:keys=fd:sort=fd $DD"
 add named $WRITE "hist:name=fds:keys=fd:sort=fd $DD"
 add names raw_syscalls/sys_enter "hist:keys=id.syscall,common_pid.execname:sort=id,common_pid $DD"

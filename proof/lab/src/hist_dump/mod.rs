@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::compare::{Ours, Rows};
 use super::dump::{self, Dump};
+use super::pages::Pages;
 use super::qemu::Config;
 use super::texts::read;
 use super::{Arch, DISK, DISK_MODULES, QEMU_MODULES, Setup, guest_base, unpack};
@@ -47,23 +48,40 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let truth = texts(&read(&folder.join("out/kernel"))?)?;
     ensure!(truth.len() >= LEAST, "the kernel has {} events with histograms", truth.len());
     let ours = Ours { program: lastwords };
+    let [whole, cut] = dumps.as_slice() else { bail!("{} dumps", dumps.len()) };
+    let pages = Pages::new(&whole.files[0], &cut.files[0])?;
     for dump in &dumps {
-        rows.part(dump.format, |rows| judge(rows, &ours, dump, &truth));
+        rows.part(dump.format, |rows| judge(rows, &ours, dump, &truth, &pages));
     }
     Ok(())
 }
 
-fn judge(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Texts) -> Result<()> {
+fn judge(
+    rows: &mut Rows,
+    ours: &Ours<'_>,
+    dump: &Dump,
+    truth: &Texts,
+    pages: &Pages,
+) -> Result<()> {
     let format = dump.format;
-    let text = String::from_utf8(ours.run("report", dump, &["--histograms"])?)?;
-    let own = texts(&text)?;
-    let said: Value =
-        serde_json::from_slice(&ours.run("report", dump, &["--histograms", "--json"])?)?;
+    let shown = ours.output("report", dump, &["--histograms"])?;
+    let own = texts(&String::from_utf8(shown.stdout)?)?;
+    let said = ours.output("report", dump, &["--histograms", "--json"])?;
+    let said: Value = serde_json::from_slice(&said.stdout)?;
     let kernel = &said["kernels"][0];
     let evidence = &kernel["evidence"];
+    // Nothing at all is status 1, as for a kernel without histograms.
+    let expected = if own.is_empty() { 1 } else { 0 };
+    let status = shown.status.code();
+    rows.row(status == Some(expected), &format!("{format} status"), &format!("{status:?}"));
     // makedumpfile leaves out pages of a kernel that it does not know.
     if dump.is_cut && evidence["losses"] == true {
-        return judge_cut(rows, format, &own, truth);
+        let places = pages.judge(rows, format, evidence)?;
+        judge_cut(rows, format, &own, truth, &places)?;
+        let strict = ours.output("report", dump, &["--histograms", "--strict"])?;
+        let status = strict.status.code();
+        rows.row(status == Some(3), &format!("{format} --strict"), &format!("{status:?}"));
+        return Ok(());
     }
     for ((instance, event), truth) in truth {
         let what = format!("{format} {instance} {event}");
@@ -97,8 +115,15 @@ fn judge(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Texts) -> Result
     Ok(())
 }
 
-/// Judges a dump that lacks pages of histograms, and says so: no line is wrong.
-fn judge_cut(rows: &mut Rows, format: &str, own: &Texts, truth: &Texts) -> Result<()> {
+/// Judges a dump that lacks pages of histograms: no line is wrong, and each histogram is as the
+/// kernel printed it, or named among the losses.
+fn judge_cut(
+    rows: &mut Rows,
+    format: &str,
+    own: &Texts,
+    truth: &Texts,
+    losses: &[String],
+) -> Result<()> {
     for (place, text) in own {
         let (instance, event) = place;
         let truth = truth.get(place).with_context(|| format!("{event} has no histogram"))?;
@@ -108,8 +133,35 @@ fn judge_cut(rows: &mut Rows, format: &str, own: &Texts, truth: &Texts) -> Resul
         let what = format!("{format} {instance} {event}, not whole");
         rows.row(shown == "no wrong line", &what, shown);
     }
-    rows.row(true, &format!("{format} losses"), &format!("{} of {}", own.len(), truth.len()));
+    for (place, text) in truth {
+        let (instance, event) = place;
+        let name = match instance.as_str() {
+            "" => format!("the histogram of {event}: "),
+            instance => format!("the histogram of {event} in instance {instance}: "),
+        };
+        let (all, there) =
+            (histograms(text), own.get(place).map_or(Vec::new(), |own| histograms(own)));
+        let missing = losses.iter().filter(|loss| loss.starts_with(&name)).count();
+        let in_part = there.iter().filter(|own| !all.contains(own)).count();
+        let told = losses.iter().any(|loss| !loss.starts_with(&name) && loss.contains(&name));
+        // Which histograms there are is not known without the instance's list of events.
+        let list = format!("the events of instance {instance} have a hole: ");
+        let has_hole = losses.iter().any(|loss| loss.contains(&list));
+        let is_told = there.len() + missing == all.len() && (in_part == 0 || told);
+        let (shown, all) = (there.len(), all.len());
+        let detail = format!(
+            "{shown} of {all}, {in_part} in part: {told}; {missing} named; hole in its list: {has_hole}"
+        );
+        rows.row(is_told || has_hole, &format!("{format} {instance} {event}"), &detail);
+    }
     Ok(())
+}
+
+/// Divides the text of an event by histogram. The order of rows that are equal by the sort keys is
+/// not that of the kernel.
+fn histograms(text: &str) -> Vec<String> {
+    let parts = text.split("# event histogram").skip(1);
+    parts.map(|part| in_order(part.trim_end())).collect()
 }
 
 /// Divides what the kernel printed, or what we print, by event.

@@ -6,10 +6,12 @@ mod judge;
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
 
 use super::compare::{Ours, Rows};
 use super::dump::{self, Dump};
+use super::pages::Pages;
 use super::qemu::Config;
 use super::{Arch, DISK_MODULES, QEMU_MODULES, Setup, guest_base};
 
@@ -45,8 +47,27 @@ pub(super) fn run(setup: &Setup<'_>, rows: &mut Rows) -> Result<()> {
     let (dumps, console) = dump::of_panic(&config, store, FORMATS)?;
     let pids = pids(&console)?;
     let ours = Ours { program: lastwords };
+    let [whole, cut] = dumps.as_slice() else { bail!("{} dumps", dumps.len()) };
+    let pages = Pages::new(&whole.files[0], &cut.files[0])?;
+    // Both dumps are of the same moment.
+    let truth = ours.run("report", whole, &["-s", "truth", "--no-pager"])?;
+    let truth = judge::truth(&String::from_utf8_lossy(&truth));
+    ensure!(truth.len() == CPUS as usize, "ftrace has events of {} CPUs", truth.len());
+    let buffers = |dump: &Dump| -> Result<Value> {
+        let said = ours.output("report", dump, &["--perf", "--json"])?;
+        Ok(serde_json::from_slice::<Value>(&said.stdout)?["kernels"][0].take())
+    };
+    let whole = buffers(whole)?;
     for dump in &dumps {
-        rows.part(dump.format, |rows| judge_dump(rows, &ours, dump, pids, folder));
+        rows.part(dump.format, |rows| {
+            let cut = buffers(dump)?;
+            // makedumpfile leaves out pages of a kernel that it does not know.
+            if dump.is_cut && cut["evidence"]["losses"] == true {
+                let losses = pages.judge(rows, dump.format, &cut["evidence"])?;
+                return judge_cut(rows, &ours, dump, &truth, (&whole, &cut), &losses);
+            }
+            judge_dump(rows, &ours, dump, pids, &truth)
+        });
     }
     Ok(())
 }
@@ -66,10 +87,9 @@ fn judge_dump(
     ours: &Ours<'_>,
     dump: &Dump,
     pids: [u32; 2],
-    folder: &Path,
+    truth: &judge::Switches,
 ) -> Result<()> {
     let format = dump.format;
-    let truth = ours.run("report", dump, &["-s", "truth", "--no-pager"])?;
     let seen = String::from_utf8(ours.run("inspect", dump, &[])?)?;
     for pid in pids {
         let has = |line: &str| {
@@ -79,19 +99,57 @@ fn judge_dump(
         };
         rows.row(seen.lines().any(has), &format!("{format} inspect"), &format!("process {pid}"));
     }
-    let truth = judge::truth(&String::from_utf8_lossy(&truth));
-    ensure!(truth.len() == CPUS as usize, "ftrace has events of {} CPUs", truth.len());
-    let to = folder.join(format!("data-{format}"));
-    let to = to.to_str().context("the path of a folder")?;
+    let to = data(dump)?;
     // Nothing is lost, but what is overwritten.
-    ours.run("recover", dump, &["--to", "perf-data", "--strict", "-o", to])?;
+    ours.run("recover", dump, &["--to", "perf-data", "--strict", "-o", &to])?;
     for (pid, mode) in pids.into_iter().zip(["kept", "overwritten"]) {
-        let file = Path::new(to).join(format!("perf-{pid}.data"));
+        let file = Path::new(&to).join(format!("perf-{pid}.data"));
         let printed = judge::Printed::by_perf(&file)?;
-        judge::judge(rows, &format!("{format} {mode}"), &truth, &printed, pid);
+        judge::judge(rows, &format!("{format} {mode}"), truth, &printed, pid);
         if mode == "kept" {
             judge::judge_clock(rows, &format!("{format} {mode}"), &printed);
         }
     }
     Ok(())
+}
+
+/// Judges a dump that lacks pages of perf's buffers by what the whole dump has: each record of a
+/// buffer is there, or counted among the losses; each buffer that is not there is named, or as many
+/// events of its process as are missing; no event is wrong. Losses are the exit status.
+fn judge_cut(
+    rows: &mut Rows,
+    ours: &Ours<'_>,
+    dump: &Dump,
+    truth: &judge::Switches,
+    (whole, cut): (&Value, &Value),
+    losses: &[String],
+) -> Result<()> {
+    let format = dump.format;
+    judge::judge_buffers(rows, format, whole, cut, losses)?;
+    let to = data(dump)?;
+    let wrote = ours.output("recover", dump, &["--to", "perf-data", "-o", &to])?;
+    let said = String::from_utf8_lossy(&wrote.stdout);
+    for line in said.lines() {
+        let file = line.split(": ").next().unwrap_or_default();
+        let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
+        let what = format!("{format} {name}");
+        judge::judge_some(rows, &what, truth, &judge::Printed::by_perf(Path::new(file))?);
+        let pid = name.strip_prefix("perf-").context("the name of a file")?;
+        let has_lost = losses.iter().any(|loss| loss.contains(&format!(" ({pid}): ")));
+        let is_told = !line.contains("nothing lost");
+        rows.row(is_told == has_lost, &format!("{what} losses"), line);
+    }
+    let is_undescribed = cut["evidence"]["gaps"].to_string().contains("undescribed");
+    let strict = ours.output("report", dump, &["--perf", "--strict"])?;
+    let statuses = [wrote.status.code(), strict.status.code()];
+    // Records that nobody can describe are a failure without --strict, too; so is nothing at all.
+    let expected = [i32::from(is_undescribed || said.is_empty()), 3].map(Some);
+    rows.row(statuses == expected, &format!("{format} statuses"), &format!("{statuses:?}"));
+    Ok(())
+}
+
+/// The folder for what is recovered of a dump.
+fn data(dump: &Dump) -> Result<String> {
+    let to = dump.files[0].with_file_name(format!("data-{}", dump.format));
+    Ok(to.to_str().context("the path of a folder")?.to_owned())
 }
