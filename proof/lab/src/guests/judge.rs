@@ -1,6 +1,6 @@
 //! Judges what one of the two guests has recorded as a host.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -61,6 +61,7 @@ fn order(out: &Path, case: &str, is_late: bool, lastwords: &Path, rows: &mut Row
     let same = rounds(&ours) == right;
     let detail = if same { "the same order in all rounds" } else { ours.as_str() };
     rows.row(same, &format!("{role} {case}: report, beside trace-cmd"), detail);
+    kernelshark(&files, &theirs, &format!("{role} {case}"), rows)?;
     clocks(&said, &theirs, is_late, &format!("{role} {case}"), rows)
 }
 
@@ -81,6 +82,55 @@ fn rounds(text: &str) -> Vec<bool> {
     (1..=ROUNDS).filter_map(of).collect()
 }
 
+/// KernelShark's library loads the two files as one trace: all events of each, in an order of time,
+/// with the markers at the times that trace-cmd shows.
+fn kernelshark(files: &[PathBuf; 2], theirs: &str, what: &str, rows: &mut Rows) -> Result<()> {
+    let mut python = Command::new("python3");
+    let shown = run_quietly(python.args(["-c", include_str!("kshark.py")]).args(files))?;
+    let entries: Vec<(&str, i64)> = shown
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split('\t');
+            Some((fields.next()?, fields.next()?.parse().ok()?))
+        })
+        .collect();
+    let of = |number: &str| entries.iter().filter(|(file, _)| *file == number).count();
+    let counts = [of("0"), of("1")];
+    let mut by_trace_cmd = [0; 2];
+    for (count, file) in by_trace_cmd.iter_mut().zip(files) {
+        let text = run_quietly(Command::new("trace-cmd").args(["report", "-i"]).arg(file))?;
+        *count = text.lines().filter(|line| line.contains(" [00")).count();
+    }
+    let is_rising = entries.is_sorted_by_key(|(_, time)| *time);
+    let turns = entries.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
+    rows.row(
+        counts == by_trace_cmd && is_rising && turns >= ROUNDS,
+        &format!("{what}: KernelShark's library, beside trace-cmd"),
+        &format!("{counts:?} of {by_trace_cmd:?} events; from one file to the other {turns} times"),
+    );
+    let time = |word: &String| -> Option<i64> {
+        let line = shown.lines().find(|line| line.ends_with(word.as_str()))?;
+        line.split('\t').nth(1)?.parse().ok()
+    };
+    let all: Vec<String> = (1..=ROUNDS).flat_map(words).collect();
+    let same = all.iter().filter(|word| time(word).is_some() && time(word) == marked(theirs, word));
+    let count = same.count();
+    rows.row(
+        count == all.len(),
+        &format!("{what}: KernelShark's times of the markers"),
+        &format!("{count} of {} are those of trace-cmd", all.len()),
+    );
+    Ok(())
+}
+
+/// Returns the time of a marker in a text of trace-cmd, in nanoseconds. trace-cmd puts no dot into
+/// the times of some clocks, and no blank before them.
+fn marked(text: &str, word: &str) -> Option<i64> {
+    let line = text.lines().find(|line| line.trim_end().ends_with(word))?;
+    let (head, _) = line.split_once(": print:").or(line.split_once(": tracing_mark_write:"))?;
+    head.rsplit([' ', ']']).next()?.replace('.', "").parse().ok()
+}
+
 /// The difference that was said has the right sign, and no marker is further from its place than the
 /// error that was said.
 fn clocks(said: &str, text: &str, is_late: bool, what: &str, rows: &mut Rows) -> Result<()> {
@@ -88,15 +138,9 @@ fn clocks(said: &str, text: &str, is_late: bool, what: &str, rows: &mut Rows) ->
     let word = if is_late { "s ahead of" } else { "s behind" };
     let error = line.split("is wrong by ").nth(1).and_then(|rest| rest.split(' ').next());
     let error: f64 = error.context("no error")?.parse()?;
-    // Nanoseconds. trace-cmd puts no dot into the times of some clocks, and no blank before them.
-    let time = |word: &str| -> Option<i64> {
-        let line = text.lines().find(|line| line.trim_end().ends_with(word))?;
-        let (head, _) = line.split_once(": print:").or(line.split_once(": tracing_mark_write:"))?;
-        head.rsplit([' ', ']']).next()?.replace('.', "").parse().ok()
-    };
     let (mut widths, mut beyond, slack) = (Vec::new(), 0, (error * 1e3) as i64);
     for round in 1..=ROUNDS {
-        let times: Option<Vec<i64>> = words(round).iter().map(|word| time(word)).collect();
+        let times: Option<Vec<i64>> = words(round).iter().map(|word| marked(text, word)).collect();
         let times = times.with_context(|| format!("round {round} has no times"))?;
         let [begins, here, ends] = times[..] else { continue };
         beyond += usize::from(!(begins - slack <= here && here <= ends + slack));

@@ -1,6 +1,7 @@
 //! `lastwords record -A`: two guests on one network record each other, the one that booted late the
 //! early one and the other way round, so that the difference of their clocks has both signs. Markers
-//! that go to and fro are the truth of the order, and trace-cmd says the order of the files.
+//! that go to and fro are the truth of the order; trace-cmd and the library of KernelShark say the
+//! order of the files.
 
 mod judge;
 
@@ -17,7 +18,7 @@ use rig::make_empty;
 
 /// The name of the scenario, and what it does.
 pub(super) const NAME: &str = "guests";
-pub(super) const WHAT: &str = "`lastwords record -A`: two guests record each other, and trace-cmd shows their markers in order";
+pub(super) const WHAT: &str = "`lastwords record -A`: two guests record each other; trace-cmd and KernelShark's library show their markers in order";
 
 /// Megabytes of a guest's memory, and its CPUs.
 const MEMORY: u32 = 768;
