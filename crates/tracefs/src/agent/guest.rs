@@ -7,7 +7,7 @@ use super::{EACH, ENDED, HEAD, REST, WORK};
 use crate::check::check_output;
 use crate::error::{Error, Result};
 use crate::save::rename;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use lastwords_ftrace::dat::{self, Relation, Shift};
 use lastwords_stream::spool::{Finished, Saved, Spool, last_measured};
 use lastwords_stream::{Address, Heard, Limits, Line};
@@ -140,16 +140,38 @@ impl Stream {
         let Ok(received) = thread.join() else { bail!("the thread of its stream has panicked") };
         Ok(received?)
     }
+
+    /// Waits for the end of the stream, saves what came as that of a recording that was given up, and
+    /// returns why the stream ended.
+    fn give_up(&mut self) -> anyhow::Error {
+        let (spool, why) = match self.end() {
+            Ok(ended) => ended,
+            Err(error) => return error,
+        };
+        let why = why.unwrap_or_else(|| "its recording was given up".to_owned());
+        // A spool that cannot be saved stays.
+        let _ = spool.finish(Some(&why));
+        anyhow!("{why}")
+    }
+
+    /// Returns why the stream is over. If it goes on, returns `error`, which the agent has told. The
+    /// agent knows only that its stream is broken.
+    fn why_over(&mut self, error: anyhow::Error) -> anyhow::Error {
+        let begun = Instant::now();
+        while !self.is_over() {
+            if begun.elapsed() >= EACH {
+                return error;
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.give_up()
+    }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         self.cut();
-        if let Ok((spool, why)) = self.end() {
-            let why = why.unwrap_or_else(|| "its recording was given up".to_owned());
-            // A spool that cannot be saved stays.
-            let _ = spool.finish(Some(&why));
-        }
+        _ = self.give_up();
     }
 }
 
@@ -224,13 +246,14 @@ impl Guest {
         stream.say(&Ask::Join { key })?;
         let path = std::path::absolute(plan.path())?;
         let folder = path.parent().context("a folder for the file")?;
-        let stream = Stream::begin(stream, folder.to_owned(), plan.size)?;
+        let mut stream = Stream::begin(stream, folder.to_owned(), plan.size)?;
         match hear(&line, WORK, ended)? {
             Answer::Begun => {}
             other => return Err(other.unexpected(&line)),
         }
         let mut shift = ClockShift::default();
-        shift.add_last(measure(&line, &plan.clock, MANY, Some(ended))?);
+        let measured = measure(&line, &plan.clock, MANY, Some(ended));
+        shift.add_last(measured.map_err(|error| stream.why_over(error))?);
         let none = || format!("{}: it has begun no stream", line.peer());
         let spool = stream.spool.recv_timeout(HEAD).ok().with_context(none)?;
         let (trace_id, line) = (random_id()?, Some((line, shift)));
