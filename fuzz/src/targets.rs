@@ -303,8 +303,7 @@ fn ctf(data: &[u8], version: Version) {
     let folder = scratch.path().join("ctf");
     for source in own_sessions(&script::arena(data, Area::Arena)) {
         let _ = std::fs::remove_dir_all(&folder);
-        let options = ctf::Options { version, count_events: true };
-        let _ = ctf::write(&source, &folder, options, &read::unwatched);
+        let _ = ctf::write(&source, &folder, version, &read::unwatched);
     }
 }
 

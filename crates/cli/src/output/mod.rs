@@ -285,8 +285,6 @@ pub(crate) struct Job<'a> {
     pub(crate) json: bool,
     /// Replace an existing output.
     pub(crate) force: bool,
-    /// Count the events of CTF.
-    pub(crate) count: bool,
     /// The traces were found by carving.
     pub(crate) carve: bool,
 }
@@ -436,7 +434,7 @@ pub(crate) struct Line {
     pub(crate) path: PathBuf,
     pub(crate) session: String,
     pub(crate) from: PathBuf,
-    /// Null if events were not counted.
+    /// None if they are not known, as in some traces of LTTng.
     pub(crate) events: Option<u64>,
     pub(crate) streams: u64,
     pub(crate) packets: u64,

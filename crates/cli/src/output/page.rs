@@ -51,7 +51,7 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
         },
     )?;
     read.print_undecoded();
-    let (mut line, accounts) = writing.line(&totals, &read, true);
+    let (mut line, accounts) = writing.line(&totals, &read);
     if let Some(collected) = collected {
         let remarks = collected.remarks();
         remarks.iter().for_each(say::note);

@@ -55,10 +55,7 @@ impl<'t> Writing<'_, 't> {
             Format::PerfData => bail!("perf-data has buffers of perf, and no traces"),
         };
         notes.print_undecoded();
-        let is_counted = self.job.count
-            || format.ctf_version().is_none()
-            || self.traces.sessions().next().is_none();
-        Ok(self.line(&totals, &notes, is_counted))
+        Ok(self.line(&totals, &notes))
     }
 
     fn text(&self) -> Written {
@@ -117,8 +114,7 @@ impl<'t> Writing<'_, 't> {
         if let Some(RecoveredSession { session, .. }) = self.traces.sessions().next() {
             let total = session.evidence().sub_buffers.iter().map(|row| row.content);
             let bar = Shared::new(&session.info().name, total.fold(0, u64::saturating_add));
-            let options = write::Options { version, count_events: self.job.count };
-            let totals = write::write(&**session, self.path, options, &|bytes| bar.add(bytes))?;
+            let totals = write::write(&**session, self.path, version, &|bytes| bar.add(bytes))?;
             if totals.faults > 0 {
                 say::warning(format_args!(
                     "{}: some packets are not as they were recorded: what cannot be decoded is left out, and times that go back are \
@@ -258,12 +254,7 @@ impl<'t> Writing<'_, 't> {
     }
 
     /// Returns the facts about the output and the accounts of the traces.
-    pub(super) fn line(
-        &self,
-        totals: &Totals,
-        notes: &Notes,
-        is_counted: bool,
-    ) -> (Line, Vec<Account<'t>>) {
+    pub(super) fn line(&self, totals: &Totals, notes: &Notes) -> (Line, Vec<Account<'t>>) {
         let traces = self.traces;
         if totals.lost_packets > 0 {
             say::warning(format_args!(
@@ -293,7 +284,7 @@ impl<'t> Writing<'_, 't> {
             path: self.path.to_owned(),
             session,
             from,
-            events: Some(totals.events).filter(|_| is_counted),
+            events: Some(totals.events),
             streams: totals.streams,
             packets: totals.packets,
             bytes: totals.bytes,

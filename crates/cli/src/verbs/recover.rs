@@ -81,12 +81,6 @@ pub(crate) struct Args {
     /// new events again. This works for sessions in their folders.
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve", "cpus", "channels", "events", "level", "filter", "since", "until", "last"])]
     consume: bool,
-
-    /// Do not count the events of CTF
-    ///
-    /// Counting takes longer than copying.
-    #[arg(long)]
-    no_count: bool,
 }
 
 /// The arguments of `convert`.
@@ -119,12 +113,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         return perf_data(&args.common, &args.output, is_file);
     }
     let write = |traces: &mut Traces| {
-        let target = Target {
-            output: &args.output,
-            count: !args.no_count,
-            carve: args.carve,
-            is_one: is_file,
-        };
+        let target = Target { output: &args.output, carve: args.carve, is_one: is_file };
         write(&args.common, &target, traces)
     };
     if args.consume {
@@ -140,7 +129,7 @@ pub(crate) fn convert(args: &Convert) -> anyhow::Result<Outcome> {
     if args.common.to.map_or_else(|| Format::of_output(&args.output), Ok)? == Format::PerfData {
         return perf_data(&args.common, &args.output, true);
     }
-    let target = Target { output: &args.output, count: true, carve: false, is_one: true };
+    let target = Target { output: &args.output, carve: false, is_one: true };
     args.common
         .input
         .read(Search::Checked, |mut traces| write(&args.common, &target, &mut traces))
@@ -163,7 +152,6 @@ fn perf_data(args: &Common, output: &Path, is_one: bool) -> anyhow::Result<Outco
         with_log: false,
         json: *json,
         force: *force,
-        count: true,
         carve: false,
     };
     let (done, worst_failure) = output::perf_data(input, job, is_one)?;
@@ -174,7 +162,6 @@ fn perf_data(args: &Common, output: &Path, is_one: bool) -> anyhow::Result<Outco
 /// The options in which the verbs differ.
 struct Target<'a> {
     output: &'a Path,
-    count: bool,
     carve: bool,
     /// All traces are written into one file.
     is_one: bool,
@@ -187,9 +174,9 @@ fn write(
     traces: &mut Traces,
 ) -> anyhow::Result<(Outcome, bool)> {
     let Common { to, events, with_log, force, json, strict, .. } = args;
-    let Target { output, count, carve, is_one } = *target;
+    let Target { output, carve, is_one } = *target;
     let (to, with_log, json, force) = (*to, *with_log, *json, *force);
-    let job = Job { traces: &mut *traces, events, to, output, with_log, json, force, count, carve };
+    let job = Job { traces: &mut *traces, events, to, output, with_log, json, force, carve };
     let done = if is_one { output::one(job)? } else { output::each(job)? };
     let (strict, losses, failed, nothing) = (*strict, done.losses, done.failed, done.nothing);
     let worst_failure = traces.worst_failure;
@@ -225,6 +212,6 @@ pub(crate) fn check_snapshot(name: &str, output: &Path) -> anyhow::Result<()> {
 pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcome> {
     let input = Input::of_session(&folder.to_string_lossy(), true);
     let common = Common { input, to: Some(Format::Ctf), ..Common::default() };
-    let target = Target { output, count: true, carve: false, is_one: false };
+    let target = Target { output, carve: false, is_one: false };
     common.input.find(|mut traces| write(&common, &target, &mut traces)).map(|(outcome, _)| outcome)
 }

@@ -78,7 +78,6 @@ fn write(args: &Args, output: &Path, traces: &mut Traces) -> anyhow::Result<Outc
         with_log: false,
         json: false,
         force: args.force,
-        count: true,
         carve: false,
     };
     let done = output::page(job, args.limit)?;

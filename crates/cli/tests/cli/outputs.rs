@@ -1,6 +1,5 @@
 //! Tests of the paths of outputs, and of requests that are refused before any work is done.
 
-use crate::child::{EVENTS, THREADS};
 use crate::recovery::{assert_whole, killed};
 use crate::support::{Place, entries, event_lines, ran, small, trace_dat, words};
 use lastwords_testkit::text::Text as _;
@@ -321,24 +320,4 @@ fn extensions_in_capitals_are_extensions() {
     place.ok(&["view", "./a", "-o", "a.HTML"]);
     place.ok(&["convert", "./a", "-o", "a.DAT"]);
     assert!(std::fs::read(place.at("a.DAT")).unwrap().starts_with(b"\x17\x08\x44tracing"));
-}
-
-#[test]
-fn ctf_that_is_not_counted_is_the_same() {
-    let place = killed();
-    let recover = |more: &[&str]| place.run(&[&["recover", "app", "--to", "ctf"], more].concat());
-    recover(&["-o", "counted"]).has_status(0).prints("1000 events");
-    recover(&["-o", "not", "--no-count"]).has_status(0).prints("events not counted");
-    let [counted, not] = ["counted", "not"].map(|out| entries(&place.at(out).join("app")));
-    assert!(counted.len() > 1 && counted.len() == not.len(), "{counted:?} {not:?}");
-    for (counted, not) in counted.iter().zip(&not).filter(|(path, _)| path.is_file()) {
-        assert_eq!(counted.file_name(), not.file_name());
-        let read = |path| std::fs::read(path).unwrap();
-        assert!(read(counted) == read(not), "{} differs", not.display());
-    }
-    let args = ["recover", "app", "--json", "--no-count", "-o"];
-    let line = |more: &[&str]| place.json(&[&args, more].concat())["sessions"][0].clone();
-    assert!(line(&["json"])["events"].is_null());
-    // Of other formats, all events are read, so that they are counted.
-    assert_eq!(line(&["text", "--to", "text"])["events"], THREADS * EVENTS);
 }

@@ -25,31 +25,23 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Options of the writer.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// The version of CTF.
-    pub version: Version,
-    /// Count events. This decodes committed packets too.
-    pub count_events: bool,
-}
-
-/// Writes `source` as a CTF folder, which must not exist or must be empty. As many data files as
-/// there are CPUs are written at a time. `watch` receives the number of bytes of each packet.
+/// Writes `source` as a CTF folder of this version. The folder must not exist or must be empty. As
+/// many data files as there are CPUs are written at a time. `watch` receives the number of bytes of
+/// each packet.
 ///
 /// # Errors
 /// The folder is not empty, a file cannot be written, or CTF cannot express a field class.
 pub fn write(
     source: &dyn Source,
     folder: &Path,
-    options: Options,
+    version: Version,
     watch: Watch<'_>,
 ) -> Result<Totals> {
-    let metadata = metadata(source.schema(), source.evidence(), options.version)?;
+    let metadata = metadata(source.schema(), source.evidence(), version)?;
     empty_folder(folder)?;
     let mut totals = Totals::default();
     let streams: Vec<usize> = (0..source.streams().len()).collect();
-    let copy = |_: usize, stream: &usize| packets::stream(source, *stream, folder, options, watch);
+    let copy = |_: usize, stream: &usize| packets::stream(source, *stream, folder, watch);
     for stream in parallel::map(&streams, parallel::cpus(), copy) {
         totals.add(&stream?);
     }

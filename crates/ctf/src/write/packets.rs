@@ -1,6 +1,5 @@
 //! Writes data files: copies packets and rewrites their headers.
 
-use super::Options;
 use super::index::{Entry, IndexWriter};
 use crate::error::{Error, Result};
 use crate::read::Watch;
@@ -30,7 +29,6 @@ pub(super) fn stream(
     source: &dyn Source,
     stream: usize,
     folder: &Path,
-    options: Options,
     watch: Watch<'_>,
 ) -> Result<Totals> {
     let mut totals = Totals::default();
@@ -52,7 +50,6 @@ pub(super) fn stream(
         },
         last: None,
         limit: limit(&schema.clock),
-        count: options.count_events,
         rewritten: Vec::new(),
     };
     let mut bytes = Vec::new();
@@ -88,7 +85,6 @@ struct Copier {
     last: Option<Last>,
     /// Largest clock that a reader can show.
     limit: u64,
-    count: bool,
     rewritten: Vec<u8>,
 }
 
@@ -123,12 +119,8 @@ impl Copier {
         };
         let in_order = info.begin >= last.end && info.end >= info.begin && info.end <= self.limit;
         let trusted = info.verdict == Verdict::Committed && in_order && !self.begins_sized(content);
-        let copied = match (trusted, self.count) {
-            (true, true) => self.decoder.count(content, 0).ok(),
-            (true, false) => Some(0),
-            (false, _) => None,
-        };
-        let written = if let Some(events) = copied {
+        let counted = trusted.then(|| self.decoder.count(content, 0).ok()).flatten();
+        let written = if let Some(events) = counted {
             totals.events = totals.events.saturating_add(events);
             self.write(next, info.begin, content)?
         } else {

@@ -4,7 +4,7 @@
 use crate::support::{HEADER, Memory, channel, class, committed, field, full_header, unsigned};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::{Trace, open, unwatched};
-use lastwords_ctf::write::{self as ctf, Options};
+use lastwords_ctf::write as ctf;
 use lastwords_filter::Filter;
 use lastwords_render::events::Note;
 use lastwords_render::json;
@@ -324,8 +324,7 @@ fn folders_too() {
         let mut r = Random(seed);
         let kind = *r.pick(&[Kind::Sound, Kind::Lying, Kind::Damaged]);
         let (memory, folder) = (memory(&mut r, kind, 1), tempfile::tempdir().expect("a folder"));
-        let options = Options { version: Version::V1_8, count_events: false };
-        ctf::write(&memory, &folder.path().join("t"), options, &unwatched).expect("CTF");
+        ctf::write(&memory, &folder.path().join("t"), Version::V1_8, &unwatched).expect("CTF");
         let Ok(found) = open(folder.path(), &Arc::default()) else { continue };
         let selection = selection(&mut r, memory.schema.clock.frequency);
         for to in [To::Style(Style::Babeltrace), To::Style(Style::Fields)] {

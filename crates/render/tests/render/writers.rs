@@ -9,7 +9,7 @@ use crate::support::{
 };
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
-use lastwords_ctf::write::{self as ctf, Options};
+use lastwords_ctf::write as ctf;
 use lastwords_render::evidence;
 use lastwords_render::json;
 use lastwords_render::perfetto;
@@ -21,8 +21,6 @@ use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
 use lastwords_trace::schema::{EnvValue, EventClass, FieldClass};
 use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
-
-const COUNTED: Options = Options { version: Version::V1_8, count_events: true };
 
 /// Returns a trace with one channel, streams of CPUs 0 and 1, and an event class with a number and
 /// a text.
@@ -65,8 +63,8 @@ fn styled(memory: &Memory, style: Style, selection: &Selection) -> String {
     text_of(&read(memory, version), style, selection)
 }
 
-fn write(memory: &Memory, folder: &TempDir, options: Options) -> Totals {
-    ctf::write(memory, &folder.path().join("t"), options, &unwatched).expect("CTF")
+fn write(memory: &Memory, folder: &TempDir, version: Version) -> Totals {
+    ctf::write(memory, &folder.path().join("t"), version, &unwatched).expect("CTF")
 }
 
 #[test]
@@ -79,7 +77,7 @@ fn losses_are_discarded_events_and_packets() {
     memory.packets[0][2].0.discarded = 17;
     for (program, version) in [(babeltrace20(), Version::V1_8), (babeltrace21(), Version::V2)] {
         let folder = tempfile::tempdir().expect("a folder");
-        write(&memory, &folder, Options { version, count_events: false });
+        write(&memory, &folder, version);
         let printed = babeltrace(&program, &folder.path().join("t"));
         assert!(printed.success, "{}", printed.err);
         assert_eq!(printed.out.iter().filter(|b| **b == b'\n').count(), 6);
@@ -160,7 +158,7 @@ fn damaged_packets_are_truncated_and_clocks_that_go_back_are_corrected() {
         bytes.extend([0xFF; 7]);
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let totals = write(&memory, &folder, COUNTED);
+    let totals = write(&memory, &folder, Version::V1_8);
     assert_eq!((totals.events, totals.packets, totals.streams), (10, 3, 2));
     assert_eq!(totals.faults, 4, "three cut, one mended");
     let printed = babeltrace(&babeltrace20(), &folder.path().join("t"));
@@ -190,7 +188,7 @@ fn a_large_damaged_packet_is_truncated_like_a_small_one() {
         assert_eq!(large, events > 10);
         memory.packets[0][1].1.extend([0xFF; 7]);
         let folder = tempfile::tempdir().expect("a folder");
-        let totals = write(&memory, &folder, COUNTED);
+        let totals = write(&memory, &folder, Version::V1_8);
         assert_eq!((totals.events, totals.packets, totals.faults), (3 * events, 3, 1));
         let size =
             |name| std::fs::metadata(folder.path().join("t").join(name)).expect("it exists").len();
@@ -213,7 +211,7 @@ fn a_trace_without_packets_or_events_is_a_trace() {
     for memory in [empty, one] {
         for (program, version) in [(babeltrace20(), Version::V1_8), (babeltrace21(), Version::V2)] {
             let folder = tempfile::tempdir().expect("a folder");
-            write(&memory, &folder, Options { version, count_events: true });
+            write(&memory, &folder, version);
             let printed = babeltrace(&program, &folder.path().join("t"));
             assert!(
                 printed.success && printed.err.is_empty() && printed.out.is_empty(),
@@ -229,7 +227,7 @@ fn files_are_private_and_nothing_is_overwritten() {
     let mut memory = memory();
     packet(&mut memory, 0, 0, &[1]);
     let folder = tempfile::tempdir().expect("a folder");
-    write(&memory, &folder, COUNTED);
+    write(&memory, &folder, Version::V1_8);
     let path = folder.path().join("t");
     let mode =
         |p: &std::path::Path| std::fs::metadata(p).expect("it exists").permissions().mode() & 0o777;
@@ -237,7 +235,7 @@ fn files_are_private_and_nothing_is_overwritten() {
     assert_eq!(mode(&path.join("metadata")), 0o600);
     assert_eq!(mode(&path.join("stream-0-0")), 0o600);
     assert!(!path.join("stream-0-1").exists(), "no file for a stream without packets");
-    let again = ctf::write(&memory, &path, COUNTED, &unwatched);
+    let again = ctf::write(&memory, &path, Version::V1_8, &unwatched);
     assert!(
         matches!(&again, Err(e @ Error::Io { .. }) if e.to_string().contains("exists already")),
         "{again:?}"
@@ -245,7 +243,7 @@ fn files_are_private_and_nothing_is_overwritten() {
     let link = folder.path().join("link");
     std::os::unix::fs::symlink("/nonexistent/target", &link).expect("a link");
     assert!(lastwords_render::create_file(&link).is_err());
-    assert!(ctf::write(&memory, &link, COUNTED, &unwatched).is_err());
+    assert!(ctf::write(&memory, &link, Version::V1_8, &unwatched).is_err());
 }
 
 #[test]
@@ -255,12 +253,7 @@ fn a_class_that_ctf_cannot_express_is_an_error() {
     memory.schema.channels[0].events[0].fields.push(field("bad", texts));
     let folder = tempfile::tempdir().expect("a folder");
     for version in [Version::V1_8, Version::V2] {
-        let error = ctf::write(
-            &memory,
-            &folder.path().join("t"),
-            Options { version, count_events: false },
-            &unwatched,
-        );
+        let error = ctf::write(&memory, &folder.path().join("t"), version, &unwatched);
         assert_eq!(
             error.expect_err("an error").to_string(),
             "the format cannot express channel 0, event \"app:one\", field \"bad\""

@@ -109,8 +109,7 @@ fn judge(recovered: &check::Recovered, killed: &parent::Killed) -> bool {
 fn keep(args: &Args, session: &Session, pid: u32) -> anyhow::Result<()> {
     let default = || std::env::temp_dir().join(format!("lastwords-demo-{pid}.ctf"));
     let folder = args.output.clone().unwrap_or_else(default);
-    let options = ctf::Options { version: Version::V1_8, count_events: true };
-    let totals = ctf::write(session, &folder, options, &lastwords_ctf::read::unwatched)
+    let totals = ctf::write(session, &folder, Version::V1_8, &lastwords_ctf::read::unwatched)
         .context("writing the CTF folder")?;
     let shown = folder.display();
     say::own(format_args!(
