@@ -4,8 +4,8 @@ use crate::candidate::Candidate;
 
 use crate::locate;
 use crate::places;
-use crate::source::{INSTANCE, Key, Location, Opening, alone};
-use crate::{DumpedKernel, Error, Failure, Opened, Options, Result, chain, duplicates, lttng};
+use crate::source::{GivenMetadata, INSTANCE, Key, Location, Opening, alone};
+use crate::{DumpedKernel, Error, Failure, Opened, Options, Result, chain, duplicates};
 use lastwords_bytes::Budget;
 use lastwords_session::ReadLimit;
 use std::collections::HashMap;
@@ -198,7 +198,7 @@ impl Inputs {
         limit: &dyn Fn(&Path) -> Option<ReadLimit<'u>>,
     ) -> Result<Opened> {
         let mut opened = Opened { notes: self.notes, ..Opened::default() };
-        let metadata = lttng::GivenMetadata::read(options).map_err(|why| {
+        let metadata = GivenMetadata::read(options).map_err(|why| {
             let path = options.metadata.clone().unwrap_or_default();
             Error::Metadata { path, why: chain(&why) }
         })?;

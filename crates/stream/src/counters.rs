@@ -6,8 +6,8 @@
 //! has nothing of it, so that copies take the room of one.
 
 use crate::error::{WireError, check, refuse};
-use crate::folder::create;
 use crate::head::{byte_order, read, word};
+use crate::transfer::create;
 use anyhow::Context;
 use lastwords_abi::counters::{CONTROL_OFF, CountersControl, CountersInfo};
 use lastwords_abi::region::{

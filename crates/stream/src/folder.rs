@@ -9,13 +9,13 @@ use crate::counters;
 use crate::head::Head;
 use crate::packets::Packets;
 use crate::rings::{self, Arrived, MOST_GAPS};
-use crate::transfer::copy;
+use crate::transfer::{copy, create};
 use crate::wire::{End, FrameKind, HEADER, Header, Hello, MAGIC, NUMBER, Order, SessionInfo};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 
 /// The names of the files of the session region and of the registry, by their kind.
@@ -367,18 +367,6 @@ impl Contents {
         }
         Ok(())
     }
-}
-
-/// Creates a file, or empties one that a killed receiver has left.
-pub(crate) fn create(path: &Path) -> anyhow::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path);
-    file.with_context(|| path.display().to_string())
 }
 
 /// Returns what the spool has of a packet in place of its bytes: its number and its length.

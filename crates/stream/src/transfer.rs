@@ -1,14 +1,28 @@
-//! Moves bytes between files and pipes, in the kernel.
+//! Makes files, and moves bytes between them and pipes, in the kernel.
 
 use anyhow::Context;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 /// `O_NOFOLLOW`.
 pub(crate) const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+/// Creates a file, or empties one that a killed receiver has left.
+pub(crate) fn create(path: &Path) -> anyhow::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    file.with_context(|| path.display().to_string())
+}
 
 /// Moves bytes from a pipe into a file: to an offset, or to where it is written next.
 pub(crate) fn take(

@@ -36,9 +36,9 @@ struct Args {
     /// Dumps of kernels
     #[arg(required_unless_present = "quick")]
     dumps: Vec<PathBuf>,
-    /// Images that are made of each dump; with `--quick` of all dumps together
-    #[arg(long, default_value_t = 200)]
-    images: u64,
+    /// Images that are made of each dump (200); with `--quick` of all dumps together (80)
+    #[arg(long)]
+    images: Option<u64>,
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -84,15 +84,16 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
+    let images = args.images.unwrap_or(if args.quick { 80 } else { 200 });
     let mut dumps: Vec<(PathBuf, u64)> =
-        args.dumps.iter().map(|dump| (dump.clone(), args.images)).collect();
+        args.dumps.iter().map(|dump| (dump.clone(), images)).collect();
     if args.quick {
         let cases = rig::beside().join("cases");
         if !cases.is_dir() {
             println!("no crash cases beside the repository: nothing is taken out");
             return Ok(());
         }
-        let part = |tenths: u64| (args.images * tenths).div_ceil(10);
+        let part = |tenths: u64| (images * tenths).div_ceil(10);
         dumps.extend(QUICK.iter().map(|(dump, tenths)| (cases.join(dump), part(*tenths))));
     }
     let right = dumps

@@ -49,7 +49,7 @@ fn open(opening: &mut Opening<'_, '_>) -> anyhow::Result<()> {
     };
     let mut bodies: Vec<(String, Body)> = own.sessions.into_iter().map(found).collect();
     let packets =
-        lttng::carve(&image, given, budget, watch, &mut opened.notes).with_context(named)?;
+        super::lttng::carve(&image, given, budget, watch, &mut opened.notes).with_context(named)?;
     // Sub-buffers of sessions of lastwords have the form of LTTng's packets, so they are left out
     // here.
     let packets = packets.into_iter().filter(|session| !ours.contains(&session.uuid));

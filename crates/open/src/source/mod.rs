@@ -6,6 +6,7 @@
 mod carve;
 mod ctf;
 mod folder;
+mod given_metadata;
 mod instance;
 mod kernel;
 mod location;
@@ -21,6 +22,7 @@ pub use sniff::is_ctf_stream;
 
 pub(crate) use ctf::{CTF, name_of};
 pub(crate) use folder::{Folder, is_region};
+pub(crate) use given_metadata::GivenMetadata;
 pub(crate) use instance::INSTANCE;
 pub(crate) use kernel::alone;
 pub(crate) use location::{Key, Location};
@@ -29,7 +31,6 @@ pub(crate) use memory::MEMORY;
 pub(crate) use sessions::SESSION;
 pub(crate) use sniff::{Beginning, of_file, sentence};
 
-use crate::lttng::GivenMetadata;
 use crate::{Opened, Options};
 use carve::CARVED;
 use lastwords_bytes::Budget;
