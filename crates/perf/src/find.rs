@@ -90,7 +90,7 @@ fn open_events<'k>(
         });
         let found = match files {
             Ok(Some(files)) if tables.insert(files.place()) => {
-                of_files(kernel, &files, operations, gaps)
+                of_files(kernel, &files, operations, task, gaps)
             }
             // A process that is ending has none.
             Ok(_) => continue,
@@ -114,11 +114,12 @@ fn owner(task: &Task) -> Owner {
     Owner { pid: task.tgid, comm: task.comm.clone() }
 }
 
-/// Returns the events in a table of files.
+/// Returns the events in the table of files of a process.
 fn of_files<'k>(
     kernel: &'k Kernel,
     files: &Object<'k>,
     operations: u64,
+    task: &Task,
     gaps: &mut Vec<Gap>,
 ) -> Result<Vec<Object<'k>>, Error> {
     let table = files.pointer("fdt")?;
@@ -152,7 +153,7 @@ fn of_files<'k>(
     if let Some((count, error)) = unread {
         let cause =
             if matches!(error, Error::Hole { .. }) { Cause::Missing } else { Cause::Damaged };
-        let what = format!("{count} open files of the table at {:#x}: {error}", table.place());
+        let what = format!("{count} open files of {} ({}): {error}", task.comm, task.tgid);
         gaps.push(Gap::new(None, cause, what));
     }
     Ok(events)
