@@ -64,8 +64,8 @@ pub use address::{Address, AddressError};
 pub use error::{Error, Result, WireError};
 pub use flush::Flush;
 pub use folder::Session;
-pub use line::{Heard, Line, Listener};
-pub use receiver::{Limits, Receiver, Refusals, Told};
+pub use line::{Heard, Line, Listener, ReadEnd};
+pub use receiver::{Limits, Peer, Receiver, Refusals, Told};
 pub use sender::Sender;
 
 /// The examples of the README are tests.

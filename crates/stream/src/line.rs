@@ -6,7 +6,7 @@
 use crate::address::{Address, check_peer};
 use crate::error::{Error, Result};
 use crate::io::{self, Wait};
-use crate::receiver::{self, Limits};
+use crate::receiver::{self, Limits, Peer};
 use crate::sender::Sender;
 use crate::spool::Spool;
 use crate::wire::Hello;
@@ -17,6 +17,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use socket2::Socket;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,6 +36,18 @@ const MOST_QUOTED: usize = 256;
 pub struct Line {
     peer: Address,
     socket: Socket,
+}
+
+/// The reading half of a [`Line`], by which another thread ends the wait for a message.
+#[derive(Debug)]
+pub struct ReadEnd(Socket);
+
+impl ReadEnd {
+    /// Closes it. [`Line::hear`] fails from now on; [`Line::say`] can still tell the peer why.
+    pub fn close(&self) {
+        // It fails only if the connection is broken already.
+        let _ = self.0.shutdown(Shutdown::Read);
+    }
 }
 
 /// A message, or why there is none.
@@ -63,6 +76,18 @@ impl Line {
     #[must_use]
     pub fn peer(&self) -> &Address {
         &self.peer
+    }
+
+    /// Returns whose connection it is, without the port, and its reading half.
+    ///
+    /// # Errors
+    /// The peer has gone, or no file descriptor is left.
+    pub fn origin(&self) -> Result<(Peer, ReadEnd)> {
+        let found = self
+            .socket
+            .peer_addr()
+            .and_then(|peer| Ok((Peer::from_address(&peer), ReadEnd(self.socket.try_clone()?))));
+        found.context("the connection is broken").map_err(|why| self.error(why))
     }
 
     /// Sends a message.
@@ -362,6 +387,27 @@ mod tests {
         assert!(short.contains("a message of 2 bytes: invalid type: map"), "{short}");
         let endless = hear(&(MOST + 1).to_le_bytes());
         assert!(endless.contains("a message of 1048577 bytes; 1048576 is the most"), "{endless}");
+    }
+
+    /// The peer takes nothing of what is left. Ten seconds later it would be given up, and an agent
+    /// gives a host ten minutes even if it takes some: this one has no time at all.
+    #[test]
+    fn what_is_left_at_the_end_is_sent_for_a_limited_time() {
+        use crate::wire::{FrameKind, frame};
+        let (line, mut peer) = pair();
+        peer.write_all(&frame(FrameKind::Accepted, b"")).unwrap();
+        let (ended, running) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let hello = Hello { host: "h".into(), instance: "i".into() };
+        let sender = line.into_sender(&hello, ended.as_fd(), Duration::ZERO).unwrap();
+        sender.note_end();
+        drop(running);
+        // More than the sockets hold.
+        let data = vec![0; 16 << 20];
+        let send = |_| sender.from_memory(0, &data, Some(ended.as_fd())).err();
+        let error = (0..16).find_map(send).unwrap().to_string();
+        let why = "has not taken all 0 seconds after the end of the recording";
+        assert!(error.contains(why), "{error}");
+        drop(peer);
     }
 
     /// A host that asks for the stream of a kernel makes no session folder.

@@ -86,17 +86,17 @@ impl<'a> Patience<'a> {
         if self.ended.is_some() {
             return Ok(());
         }
-        let seconds = PATIENCE.as_secs();
-        ensure!(
-            self.since.elapsed() <= PATIENCE,
-            "the receiver has taken nothing for {seconds} seconds"
-        );
         let over = self.sender.over.get().map_or(Duration::ZERO, Instant::elapsed);
         let most = self.sender.most_rest.unwrap_or(Duration::MAX);
         let seconds = most.as_secs();
         ensure!(
             over <= most,
             "the receiver has not taken all {seconds} seconds after the end of the recording"
+        );
+        let seconds = PATIENCE.as_secs();
+        ensure!(
+            self.since.elapsed() <= PATIENCE,
+            "the receiver has taken nothing for {seconds} seconds"
         );
         Ok(())
     }

@@ -58,6 +58,7 @@ mod record_buffers;
 mod record_choice;
 mod record_guests;
 mod record_guests_between;
+mod record_guests_limits;
 mod record_probes;
 mod recovery;
 mod silent;

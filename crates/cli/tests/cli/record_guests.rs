@@ -197,7 +197,15 @@ fn an_agent_outlives_other_peers() {
     let record = message(&format!(r#"{{"ask":"record","version":1,"wanted":{wanted}}}"#));
     drop(say(&record));
     agent.next("second connection");
-    let silent = say(b"");
+    // As many as may wait: a host comes in nevertheless.
+    let silent: Vec<_> = (0..16).map(|_| say(b"")).collect();
+    let guest = format!("self@{}", agent.address);
+    let rule = ["-e", "sched:sched_process_exit"];
+    let ran = crate::record::record(
+        &place,
+        &[&rule[..], &["-A", &guest], &rule, &["--", "true"]].concat(),
+    );
+    ran.has_status(0);
     agent.end();
     drop(silent);
     place.is_restored("the end of the agent");

@@ -8,7 +8,7 @@ use rustix::process::{Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -126,7 +126,7 @@ fn clock(nanoseconds: u64) -> Act {
 }
 
 /// A host that records itself and a guest until the file `go` is there.
-struct Host<'a> {
+pub(crate) struct Host<'a> {
     recorder: Recorder<'a>,
     place: &'a Place,
 }
@@ -135,21 +135,30 @@ const RULE: [&str; 2] = ["-e", "sched:sched_process_exit"];
 
 impl<'a> Host<'a> {
     fn start(place: &'a Place, between: &Between) -> Self {
-        let guest = format!("self@{}", between.address);
-        let mut command = place.command();
+        Self::start_as(place, place.command(), &between.address, &RULE)
+    }
+
+    /// Starts it by a command that ends with the program. `of_guest` are options for the guest.
+    pub(crate) fn start_as(
+        place: &'a Place,
+        mut command: Command,
+        address: &str,
+        of_guest: &[&str],
+    ) -> Self {
+        let guest = format!("self@{address}");
         command.args(["record", "--instance", "lastwords_test"]).args(RULE).args(["-A", &guest]);
-        command.args(RULE).args(["--", "bash", "-c", "until [ -e go ]; do sleep 0.05; done"]);
+        command.args(of_guest).args(["--", "bash", "-c", "until [ -e go ]; do sleep 0.05; done"]);
         let said = File::create(place.at("said")).unwrap();
         let child = command.stderr(said).stdout(Stdio::null()).spawn().expect("it starts");
         Self { recorder: Recorder::new(child, place), place }
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.place.at("said")).unwrap()
     }
 
     /// Ends the command, and returns the status and what the host said.
-    fn end(&mut self) -> (i32, String) {
+    pub(crate) fn end(&mut self) -> (i32, String) {
         fs::write(self.place.at("go"), "").unwrap();
         (self.recorder.wait().status, self.said())
     }

@@ -24,17 +24,24 @@ const YOUNG: Duration = Duration::from_secs(1);
 const WAITING: usize = 2;
 
 /// Whose connection it is. Connections of a Unix socket are those of this user and of root.
+///
+/// ```
+/// use lastwords_stream::Peer;
+/// assert!(Peer::Vsock(3) != Peer::Vsock(4));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Peer {
+pub enum Peer {
     /// An address; of an IPv6 address the first 64 bits, because one host has all addresses of a
     /// network.
     Ip(IpAddr),
+    /// The context ID of a virtual machine.
     Vsock(u32),
+    /// A process of this machine.
     Unix,
 }
 
 impl Peer {
-    pub(super) fn from_address(address: &SockAddr) -> Self {
+    pub(crate) fn from_address(address: &SockAddr) -> Self {
         match (address.as_socket(), address.as_vsock_address()) {
             (Some(address), _) => match address.ip().to_canonical() {
                 IpAddr::V6(ip) => {

@@ -188,6 +188,8 @@ pub struct Guest {
     spool: PathBuf,
     /// The measuring thread, which ends when the pipe is closed.
     measuring: Option<(Measuring, OwnedFd)>,
+    /// How long the agent may go on to send after the end of the recording: [`REST`].
+    rest: Duration,
 }
 
 /// The relation of a guest's file to the files of its recording.
@@ -257,7 +259,7 @@ impl Guest {
         let none = || format!("{}: it has begun no stream", line.peer());
         let spool = stream.spool.recv_timeout(HEAD).ok().with_context(none)?;
         let (trace_id, line) = (random_id()?, Some((line, shift)));
-        Ok(Self { plan, trace_id, line, stream, spool, measuring: None })
+        Ok(Self { plan, trace_id, line, stream, spool, measuring: None, rest: REST })
     }
 
     /// Returns what the host's file says of this guest.
@@ -358,7 +360,13 @@ impl Guest {
             }
         };
         let (path, why) = (self.plan.path(), ended_early.clone().or(cut));
-        let file = match spool.finish(why.as_deref())? {
+        let finished = spool.finish(why.as_deref());
+        // A disk that is full ends the stream, and leaves no room for the file.
+        let finished = match &why {
+            Some(why) => finished.with_context(|| format!("its recording ended early: {why}"))?,
+            None => finished?,
+        };
+        let file = match finished {
             Some(Saved::Kernel(finished)) => Some(moved(finished, &path, self.plan.force)?),
             Some(Saved::Session(session)) => {
                 bail!("{}: the agent has sent a session", session.path.display())
@@ -385,7 +393,7 @@ impl Guest {
     ) -> anyhow::Result<Vec<String>> {
         line.say(&Ask::Stop)?;
         // While events come, the agent has something to do, but not for ever.
-        let (mut since, mut patience, mut has_all) = (Instant::now(), REST, false);
+        let (mut since, mut patience, mut has_all) = (Instant::now(), self.rest, false);
         let errors = loop {
             match line.hear(EACH, Some(ended))? {
                 Heard::Message(Answer::Finished { errors }) => break errors,
@@ -456,6 +464,85 @@ fn moved(finished: Finished, path: &Path, force: bool) -> anyhow::Result<Finishe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_open::tracer_now;
+    use lastwords_stream::Listener;
+    use lastwords_stream::wire::Hello;
+
+    /// An agent that records nothing, and never ends that.
+    fn endless_agent(listener: &Listener) -> anyhow::Result<()> {
+        let (never, _running) = pipe_with(PipeFlags::CLOEXEC)?;
+        let accept = || listener.accept(never.as_fd())?.context("a connection");
+        let line = accept()?;
+        let ask = || match line.hear::<Ask>(HEAD, None)? {
+            Heard::Message(ask) => Ok(ask),
+            other => bail!("{other:?}"),
+        };
+        ensure!(matches!(ask()?, Ask::Record { .. }));
+        line.say(&Answer::Ready { key: "k".to_owned() })?;
+        let stream = accept()?;
+        ensure!(matches!(stream.hear(HEAD, None)?, Heard::Message(Ask::Join { .. })));
+        let _sender = stream.into_sender(&Hello::of_this_machine("i"), never.as_fd(), REST)?;
+        line.say(&Answer::Begun)?;
+        // Until the host has closed the connection.
+        while let Ok(ask) = ask() {
+            match ask {
+                Ask::Start => line.say(&Answer::Started)?,
+                Ask::Clock => line
+                    .say(&Answer::Clock { nanoseconds: tracer_now("mono").context("a clock")? })?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Records a guest whose agent never ends, without patience. `before` gets a folder before the
+    /// end: the file is to be made in its folder `in`.
+    fn without_patience(before: impl FnOnce(&Path)) -> Result<SavedGuest> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("in")).unwrap();
+        let listener = Listener::new(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        let plan = GuestPlan {
+            name: "web".into(),
+            address: listener.address().clone(),
+            wanted: Wanted::default(),
+            output: folder.path().join("in/trace.dat"),
+            force: false,
+            clock: "mono".into(),
+            size: 1 << 20,
+        };
+        let (never, _running) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        std::thread::scope(|scope| {
+            let agent = scope.spawn(|| endless_agent(&listener));
+            let related = Related { host: 1, real_time: None };
+            let mut guest = Guest::begin(plan, never.as_fd()).unwrap();
+            guest.start(related, never.as_fd()).unwrap();
+            guest.rest = Duration::ZERO;
+            before(folder.path());
+            let saved = guest.finish(related, never.as_fd());
+            agent.join().unwrap().unwrap();
+            saved
+        })
+    }
+
+    const NOT_ENDED: &str = "the agent has not ended the recording in 0 seconds";
+
+    #[test]
+    fn an_agent_that_never_ends_is_not_waited_for_for_ever() {
+        let saved = without_patience(|_| {}).unwrap();
+        assert!(saved.file.is_none());
+        let why = saved.ended_early.unwrap();
+        assert!(why.contains(NOT_ENDED) && why.contains("its clock was measured last"), "{why}");
+    }
+
+    /// The spool cannot be made a file: both this and the end of the recording are told.
+    #[test]
+    fn a_guest_that_cannot_be_saved_has_the_reason_of_its_end() {
+        let moved = without_patience(|folder| {
+            std::fs::rename(folder.join("in"), folder.join("gone")).unwrap();
+        });
+        let error = moved.unwrap_err().to_string();
+        assert!(error.contains(NOT_ENDED) && error.contains(".stream: "), "{error}");
+    }
 
     #[test]
     fn the_file_of_a_guest_is_beside_that_of_its_host() {

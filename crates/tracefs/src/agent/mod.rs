@@ -16,14 +16,15 @@
 //! The agent runs as root and does not know who asks. It takes no path, no command and no name of
 //! an instance, trigger or probe from a host: only events with filters, a tracer, functions, threads,
 //! CPUs, options of the tracer and sizes, all of which are checked and limited. One host records at
-//! a time. A host that asks nothing for 30 seconds is taken for gone: the recording ends, and the
-//! tracer is left as it was found.
+//! a time. Connections that say nothing keep no host out (`newcomers`). A host that asks nothing for
+//! 30 seconds is taken for gone: the recording ends, and the tracer is left as it was found.
 //!
 //! This is no agent of trace-cmd: that takes the words of a command line from its peer, and needs
 //! trace-cmd at both ends.
 
 mod clocks;
 mod guest;
+mod newcomers;
 mod serve;
 mod wire;
 

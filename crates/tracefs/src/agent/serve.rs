@@ -1,5 +1,6 @@
 //! The agent: records in this guest what a host wants.
 
+use super::newcomers::{MOST, Newcomers, Place};
 use super::wire::{Answer, Ask, VERSION, Wanted, cut, plain};
 use super::{HEAD, REST, SILENCE};
 use crate::error::Error;
@@ -11,13 +12,10 @@ use lastwords_stream::{Address, Heard, Line, Listener, Refusals};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
-
-/// Most connections at a time whose first words have not come.
-const MOST_NEW: usize = 16;
 
 /// The messages of an agent while it works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +52,8 @@ pub struct Agent {
     journals: PathBuf,
     /// A recording is under way.
     is_busy: AtomicBool,
-    /// Connections whose first words have not come.
-    new: AtomicUsize,
+    /// Connections whose first message has not come.
+    newcomers: Newcomers,
     /// The key of the recording that waits for its second connection, and where that goes.
     waiting: Mutex<Option<(String, Sender<Line>)>>,
     /// Anybody who reaches the agent can fail in a loop.
@@ -87,7 +85,7 @@ impl Agent {
             listener: Listener::new(address)?,
             journals,
             is_busy: AtomicBool::new(false),
-            new: AtomicUsize::new(0),
+            newcomers: Newcomers::default(),
             waiting: Mutex::new(None),
             refusals: Refusals::default(),
         })
@@ -112,29 +110,24 @@ impl Agent {
         let work = Work { ended, tell };
         std::thread::scope(|scope| {
             while let Some(line) = self.listener.accept(ended)? {
-                if self.new.fetch_add(1, Relaxed) >= MOST_NEW {
-                    self.new.fetch_sub(1, Relaxed);
-                    let why =
-                        format!("{MOST_NEW} connections that have said nothing yet wait here");
-                    // The socket is new, so that this does not wait.
-                    let _ = line.say(&Answer::Refused { why });
-                    continue;
-                }
-                let serve = move || self.serve(line, work);
-                let thread = std::thread::Builder::new().name("host".to_owned());
-                if thread.spawn_scoped(scope, serve).is_err() {
-                    self.new.fetch_sub(1, Relaxed);
-                }
+                let Ok(place) = self.newcomers.enter(&line) else { continue };
+                let serve = move || self.serve(line, place, work);
+                // Without a thread, the connection is closed.
+                let _ =
+                    std::thread::Builder::new().name("host".to_owned()).spawn_scoped(scope, serve);
             }
             Ok(())
         })
     }
 
-    /// Serves a connection by its first words.
-    fn serve(&self, line: Line, work: Work<'_>) {
+    /// Serves a connection by its first message.
+    fn serve(&self, line: Line, place: Place<'_>, work: Work<'_>) {
         let heard = line.hear::<Ask>(HEAD, Some(work.ended));
-        self.new.fetch_sub(1, Relaxed);
+        let has_place = place.leave();
         let served = match heard {
+            _ if !has_place => Err(anyhow::anyhow!(
+                "another connection has taken its place, because {MOST} had said nothing yet"
+            )),
             Ok(Heard::Message(Ask::Join { key })) => {
                 self.join(line, &key);
                 return;
@@ -279,4 +272,47 @@ pub(super) fn random_id() -> anyhow::Result<u64> {
     let key = random_key()?;
     let id = key.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok());
     id.context("a number for the recording")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::{PipeFlags, pipe_with};
+    use std::io::{ErrorKind, Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::os::fd::AsFd as _;
+
+    /// Returns the text of the next answer.
+    fn answer(peer: &mut TcpStream) -> String {
+        let mut length = [0; 4];
+        peer.read_exact(&mut length).unwrap();
+        let mut text = vec![0; u32::from_le_bytes(length) as usize];
+        peer.read_exact(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn connections_that_say_nothing_keep_no_host_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = "tcp:127.0.0.1:0".parse().unwrap();
+        let agent = Agent::new(&address, false, folder.path().to_owned()).unwrap();
+        let address = agent.address().to_string();
+        let connect = || TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
+        let (ended, running) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| agent.run(ended.as_fd(), &|_| {}).unwrap());
+            let mut silent: Vec<TcpStream> = (0..MOST).map(|_| connect()).collect();
+            let mut host = connect();
+            let message = br#"{"ask":"stop"}"#;
+            host.write_all(&[&(message.len() as u32).to_le_bytes()[..], message].concat()).unwrap();
+            assert!(answer(&mut host).contains("it begins with Stop"));
+            assert!(answer(&mut silent[0]).contains("another connection has taken its place"));
+            // The others wait on.
+            for other in &mut silent[1..] {
+                other.set_nonblocking(true).unwrap();
+                assert_eq!(other.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+            }
+            drop(running);
+        });
+    }
 }
