@@ -213,7 +213,7 @@ mod tests {
         for (at, word) in [(428, PAGE as u32), (432, 2), (436, 2)] {
             bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
         }
-        bytes[4 * PAGE as usize] = 0xff & !(1u8 << without);
+        bytes[4 * PAGE as usize] = !(1u8 << without);
         bytes
     }
 

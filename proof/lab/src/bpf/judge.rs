@@ -420,7 +420,7 @@ mod tests {
         let entry = "map 1 (hash a), the entry at 0x10: address 0x10 is excluded";
         assert_eq!(failed(&[part.clone(), other.clone()], &[entry]), 0);
         assert_eq!(failed(&[part.clone(), other], &[]), 1);
-        assert_eq!(failed(&[part.clone()], &[entry, "BPF map 2 at 0x20: id"]), 0);
+        assert_eq!(failed(std::slice::from_ref(&part), &[entry, "BPF map 2 at 0x20: id"]), 0);
         assert_eq!(failed(&[part], &[entry]), 1);
         assert_eq!(failed(&[map(1, "a", &[1, 4])], &[entry, "the list of BPF maps"]), 1);
     }
