@@ -110,7 +110,14 @@ pub fn accounts_after_reading<'t>(
 
 fn named(name: &str, evidence: Evidence) -> Account<'static> {
     let (name, evidence) = (name.to_owned(), Cow::Owned(evidence));
-    Account { name, uuid: [0; 16], streams: Vec::new(), evidence, spans: Vec::new(), faults: 0 }
+    Account {
+        name,
+        uuid: [0; 16],
+        streams: Vec::new(),
+        evidence,
+        spans: Some(Vec::new()),
+        faults: 0,
+    }
 }
 
 /// Returns the account of a ring of ftrace: its evidence, and the losses that its counters report.
@@ -138,7 +145,7 @@ fn of_lttng(session: &lttng::Session) -> Account<'_> {
         uuid: session.uuid,
         streams: session.streams.iter().enumerate().map(name).collect(),
         evidence: Cow::Borrowed(&session.evidence),
-        spans: Vec::new(),
+        spans: Some(Vec::new()),
         faults: 0,
     }
 }

@@ -9,7 +9,7 @@ use crate::missing::count;
 use lastwords_ctf::Totals;
 use lastwords_ctf::names::plain;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
-use lastwords_trace::source::{OpenSpan, Source, Stream};
+use lastwords_trace::source::{Source, Stream};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,8 +44,8 @@ pub struct Report {
     pub gaps: Vec<GapReport>,
     /// Remarks.
     pub notes: Vec<String>,
-    /// Spans that were open.
-    pub open_spans: Vec<SpanReport>,
+    /// Spans that were open; none if that is not known.
+    pub open_spans: Option<Vec<SpanReport>>,
 }
 
 /// A stream's evidence.
@@ -134,8 +134,8 @@ pub struct Account<'a> {
     pub streams: Vec<StreamName>,
     /// The evidence.
     pub evidence: Cow<'a, Evidence>,
-    /// Spans that were open.
-    pub spans: Vec<SpanReport>,
+    /// Spans that were open; none if that is not known.
+    pub spans: Option<Vec<SpanReport>>,
     /// Number of packets or sub-buffers that could not be decoded to their end. They count as
     /// losses.
     pub faults: u64,
@@ -179,7 +179,7 @@ impl<'a> Account<'a> {
             uuid: schema.uuid,
             streams: source.streams().iter().map(name).collect(),
             evidence: Cow::Borrowed(source.evidence()),
-            spans: source.open_spans().iter().map(|span| span_report(source, span)).collect(),
+            spans: spans::reports(source),
             faults: 0,
         }
     }
@@ -381,7 +381,7 @@ impl<'a> Account<'a> {
     /// # Errors
     /// `out` cannot be written.
     pub fn write_spans(&self, limit: usize, out: &mut dyn Write) -> io::Result<()> {
-        spans::write(&self.spans, limit, out)
+        spans::write(self.spans.as_deref().unwrap_or_default(), limit, out)
     }
 
     /// Returns a name such as `channel NAME, CPU 3`.
@@ -558,23 +558,6 @@ fn gap_report(gap: &Gap) -> GapReport {
         loss: gap.cause.is_loss(),
         events: gap.events,
         bytes: gap.bytes,
-    }
-}
-
-fn span_report(source: &dyn Source, span: &OpenSpan) -> SpanReport {
-    SpanReport {
-        id: span.id,
-        parent: span.parent,
-        opened_ns: source.schema().clock.nanoseconds(span.opened).to_string(),
-        age_ns: span.age.to_string(),
-        pid: span.opener.0,
-        tid: span.opener.1,
-        entered_tid: span.entered.map(|(_, tid)| tid),
-        threads: span.threads,
-        level: span.level,
-        target: span.target.clone(),
-        name: span.name.clone(),
-        fields: span.fields.clone(),
     }
 }
 

@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
         let ends = outcomes.iter().flat_map(|outcome| &outcome.packets).map(|packet| packet.end);
         let clock = &described.info.clock;
         spans::set_ages(
-            &mut described.spans.open,
+            described.spans.open.as_deref_mut().unwrap_or_default(),
             ends.fold(clock.last, u64::max),
             clock.frequency,
         );
@@ -233,11 +233,9 @@ impl<'a> Builder<'a> {
             of_ends.map(|ends| data.iter().map(|stream| &stream.region).zip(ends.iter().copied()));
         added::tell(&session.info, self.options.snapshot, of_ends, evidence);
         let mut registry = self.registry(regions.registry.as_ref(), evidence);
-        let mut spans = regions
-            .spans
-            .as_ref()
-            .map(|r| spans::read(&**self.image, r, self.budget))
-            .unwrap_or_default();
+        let has_spans = registry.events.values().any(|event| event.name.starts_with("span:"));
+        let table = regions.spans.as_ref();
+        let mut spans = spans::read(&**self.image, table, has_spans, self.budget);
         self.notes.append(&mut spans.notes);
         let metrics = self.metrics(regions.counters.as_ref(), &session.info, evidence);
         self.swapping(&session.info);

@@ -55,7 +55,7 @@ pub struct Session {
     /// The image that contains the sub-buffers of `loose`.
     pub(crate) image: Arc<dyn Image>,
     pub(crate) evidence: Evidence,
-    pub(crate) spans: Vec<OpenSpan>,
+    pub(crate) spans: Option<Vec<OpenSpan>>,
     /// The state of checksums that are compared late; none if all were compared.
     pub(crate) late: Option<Late>,
 }
@@ -81,7 +81,7 @@ impl Session {
 
     /// Changes what is shown of the open spans.
     pub fn show_spans(&mut self, show: &ShowSpan) {
-        self.spans.iter_mut().for_each(|span| show(span));
+        self.spans.iter_mut().flatten().for_each(|span| show(span));
         self.late.iter_mut().for_each(|late| late.show = Some(Arc::clone(show)));
     }
 
@@ -156,7 +156,11 @@ impl Source for Session {
     }
 
     fn open_spans(&self) -> &[OpenSpan] {
-        self.checked().map_or(&self.spans, |checked| &checked.spans)
+        self.checked().unwrap_or(self).spans.as_deref().unwrap_or_default()
+    }
+
+    fn knows_open_spans(&self) -> bool {
+        self.checked().unwrap_or(self).spans.is_some()
     }
 }
 

@@ -16,16 +16,32 @@ const TRIES: usize = 8;
 /// The open spans of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
-    pub(crate) open: Vec<OpenSpan>,
+    /// None if there is no table that can be read.
+    pub(crate) open: Option<Vec<OpenSpan>>,
     pub(crate) dropped: u64,
     pub(crate) notes: Vec<String>,
     /// Number of entries that were being written.
     unfinished: usize,
 }
 
-/// Reads the table of open spans, as far as the image has it.
-pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Spans {
+/// Reads the table of open spans, as far as the image has it. `has_events`: spans were recorded.
+pub(crate) fn read(
+    image: &dyn Image,
+    region: Option<&Region>,
+    has_events: bool,
+    budget: &Budget,
+) -> Spans {
+    let Some(region) = region else {
+        let note = "there is no table of open spans: which spans were open is not known";
+        let notes = if has_events { vec![note.to_owned()] } else { Vec::new() };
+        return Spans { notes, ..Spans::default() };
+    };
+    read_region(image, region, budget)
+}
+
+fn read_region(image: &dyn Image, region: &Region, budget: &Budget) -> Spans {
     let mut spans = Spans::default();
+    let mut open = Vec::new();
     let capacity = match control(image, region, budget, &mut spans) {
         Ok(capacity) => capacity,
         Err(error) => {
@@ -36,7 +52,7 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Spans
     let mut at = 0usize;
     while at < capacity {
         let batch = BATCH.min(capacity.saturating_sub(at));
-        if let Err(error) = entries(image, region, at, batch, budget, &mut spans) {
+        if let Err(error) = entries(image, region, at, batch, budget, (&mut open, &mut spans)) {
             spans.notes.push(format!("{error}: open spans from entry {at} on cannot be read"));
             break;
         }
@@ -49,7 +65,8 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Spans
         ));
     }
     // Spans that a thread is in come first, then the newest spans.
-    spans.open.sort_by_key(|span| (span.threads == 0, Reverse((span.opened, span.id))));
+    open.sort_by_key(|span| (span.threads == 0, Reverse((span.opened, span.id))));
+    spans.open = Some(open);
     spans
 }
 
@@ -127,7 +144,7 @@ fn entries(
     first: usize,
     count: usize,
     budget: &Budget,
-    spans: &mut Spans,
+    (open, spans): (&mut Vec<OpenSpan>, &mut Spans),
 ) -> Result<(), Error> {
     let skip = first.saturating_mul(size_of::<Span>());
     let offset = abi::SPANS_OFF.saturating_add(skip) as u64;
@@ -144,7 +161,7 @@ fn entries(
             budget.steps(&what, 1)?;
             match whole(&[reader(&before), reader(&text), reader(&after)], base, &mut spans.notes)?
             {
-                Entry::Open(span) => spans.open.push(span),
+                Entry::Open(span) => open.push(span),
                 Entry::Changing if round < TRIES => {
                     (before, text, after) =
                         (std::mem::take(&mut text), std::mem::take(&mut after), read()?);

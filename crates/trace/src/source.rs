@@ -164,6 +164,10 @@ pub trait Source: Send + Sync {
     fn open_spans(&self) -> &[OpenSpan] {
         &[]
     }
+    /// Returns false if the source may have had open spans, and its table of them is not there.
+    fn knows_open_spans(&self) -> bool {
+        true
+    }
 }
 
 /// A span that was open when recording ended.

@@ -64,6 +64,7 @@ fn a_killed_program_leaves_its_counters_at_the_receiver() {
     place.run(&["counters", &folder]).prints("  as of 20").does_not_say("unknown");
     // The numbers of the session itself are as of no time.
     assert_eq!(assert_numbers(&place, "app")["as_of"], Value::Null);
+    assert_eq!(as_of_for_prometheus(&place, "app"), None);
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
 

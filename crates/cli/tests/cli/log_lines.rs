@@ -50,6 +50,28 @@ fn recorded(how: &str) -> Place {
     place
 }
 
+/// Received sessions have no table of open spans.
+#[test]
+fn without_their_table_open_spans_are_not_known() {
+    let place = recorded("");
+    place.run(&["report", "app"]).says(" open:").does_not_say("no table of open spans");
+    std::fs::remove_file(place.session().join("spans")).expect("the table");
+    let told = "there is no table of open spans: which spans were open is not known";
+    place.run(&["report", "app"]).says(told);
+    place.run(&["inspect", "app"]).prints(told);
+    place.run(&["top", "app"]).prints("open spans: not known");
+    place
+        .run(&["why", "app"])
+        .prints("spans at work\n  not known: there is no table of open spans\n");
+    let why = place.json(&["why", "app", "--json"]);
+    assert_eq!(why["inputs"][0]["open_spans"], serde_json::Value::Null, "{why}");
+    let inspected = place.json(&["inspect", "app", "--json"]);
+    let evidence = &inspected["sessions"][0]["evidence"];
+    assert!(evidence["open_spans"].is_null() && evidence["notes"].to_string().contains(told));
+    let top = place.json(&["top", "app", "--json"]);
+    assert_eq!(top["open_spans"], serde_json::Value::Null, "{top}");
+}
+
 /// The lines behind the thread.
 fn behind_thread(text: &str) -> Vec<String> {
     let behind =

@@ -2,8 +2,32 @@
 
 use super::SpanReport;
 use lastwords_ctf::names::plain;
+use lastwords_trace::source::{OpenSpan, Source};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+
+/// Returns the spans of a source that were open; none if that is not known.
+pub(super) fn reports(source: &dyn Source) -> Option<Vec<SpanReport>> {
+    let all = || source.open_spans().iter().map(|span| report(source, span)).collect();
+    source.knows_open_spans().then(all)
+}
+
+fn report(source: &dyn Source, span: &OpenSpan) -> SpanReport {
+    SpanReport {
+        id: span.id,
+        parent: span.parent,
+        opened_ns: source.schema().clock.nanoseconds(span.opened).to_string(),
+        age_ns: span.age.to_string(),
+        pid: span.opener.0,
+        tid: span.opener.1,
+        entered_tid: span.entered.map(|(_, tid)| tid),
+        threads: span.threads,
+        level: span.level,
+        target: span.target.clone(),
+        name: span.name.clone(),
+        fields: span.fields.clone(),
+    }
+}
 
 /// Writes a line for each span that was open: first the spans that a thread was in, then the other
 /// spans, newest first. Equal spans share a line.

@@ -7,6 +7,7 @@ use lastwords_testkit::layout::spans::{
 };
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
+use lastwords_testkit::schema::Record;
 use lastwords_trace::source::Source;
 
 #[test]
@@ -85,5 +86,27 @@ fn spans_and_values_that_are_not_listed_are_told() {
         "2 values recorded on open spans while another thread did so are not shown here",
     ] {
         assert!(notes.iter().any(|note| note == told), "{notes:?}");
+    }
+}
+
+#[test]
+fn without_a_table_it_is_not_known_which_spans_were_open() {
+    let told = "there is no table of open spans: which spans were open is not known";
+    let small = samples::small(Order::Little);
+    assert!(first(&small.image()).knows_open_spans());
+    for has_spans in [false, true] {
+        let mut sample = small.clone();
+        sample.span_capacity = 0;
+        if has_spans {
+            sample.event(0, 40, "new", &[]);
+            let Some(Record::Event { name, .. }) = sample.records.last_mut() else {
+                panic!("an event")
+            };
+            *name = ("span".into(), "new shop::order".into());
+        }
+        let session = first(&sample.image());
+        assert!(!session.knows_open_spans() && session.open_spans().is_empty());
+        let notes = &session.evidence().notes;
+        assert_eq!(notes.iter().any(|note| note == told), has_spans, "{notes:?}");
     }
 }

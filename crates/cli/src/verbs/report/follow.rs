@@ -101,7 +101,7 @@ impl Following {
         let mut accounts =
             accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
         for account in &mut accounts {
-            account.spans.clear();
+            account.spans = None;
             account
                 .evidence
                 .to_mut()

@@ -52,7 +52,8 @@ pub(super) struct Reading {
     pub(super) events: Vec<EventRow>,
     pub(super) rings: Vec<RingRow>,
     pub(super) losses: Vec<LossRow>,
-    pub(super) open_spans: Vec<SpanReport>,
+    /// None if it is not known which spans are open.
+    pub(super) open_spans: Option<Vec<SpanReport>>,
     pub(super) metrics: Metrics,
 }
 
@@ -274,6 +275,11 @@ impl Sort {
 }
 
 impl Reading {
+    /// Returns the spans that are known to be open.
+    pub(super) fn spans(&self) -> &[SpanReport] {
+        self.open_spans.as_deref().unwrap_or_default()
+    }
+
     /// Returns the sum of all events: of the interval, and in total.
     pub(super) fn sum(&self) -> [Count; 2] {
         let mut sum = [Count::default(); 2];
@@ -356,7 +362,7 @@ pub(super) mod tests {
             events: event_rows(&totals, interval),
             rings: vec![ring],
             losses: vec![lost],
-            open_spans: vec![span],
+            open_spans: Some(vec![span]),
             metrics: Metrics::default(),
         }
     }
@@ -375,8 +381,8 @@ pub(super) mod tests {
             [Count { events: 101, bytes: 3224 }, Count { events: 1001, bytes: 32024 }]
         );
         assert_eq!(rate(7, Duration::ZERO), 0.0);
-        assert_eq!(reading.age(&reading.open_spans[0]), 2.5);
+        assert_eq!(reading.age(&reading.spans()[0]), 2.5);
         let ended = Reading { state: State::Ended, ..reading };
-        assert_eq!(ended.age(&ended.open_spans[0]), 0.0, "the age at the end");
+        assert_eq!(ended.age(&ended.spans()[0]), 0.0, "the age at the end");
     }
 }

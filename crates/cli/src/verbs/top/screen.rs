@@ -119,7 +119,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, reading: Option<&Reading>, view: &mut 
     };
     let losses = text::losses(reading);
     let shown = losses.len().min(MOST_LOSSES);
-    let (rings, spans) = (text::used(&reading.rings).count(), reading.open_spans.len());
+    let (rings, spans) = (text::used(&reading.rings).count(), reading.spans().len());
     // A table has its rows and a head; the events get what is left.
     let rows = |count: usize| {
         if count == 0 || area.height < LOW { 0 } else { length(count + 2).min(area.height / 4) }
@@ -150,7 +150,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, reading: Option<&Reading>, view: &mut 
     panel(frame, events, view, Panel::Events, cells);
     let cells = text::used(&reading.rings).map(|row| text::ring(row).to_vec()).collect();
     panel(frame, of_rings, view, Panel::Rings, cells);
-    let cells = reading.open_spans.iter().map(|row| text::span(reading, row).to_vec()).collect();
+    let cells = reading.spans().iter().map(|row| text::span(reading, row).to_vec()).collect();
     panel(frame, of_spans, view, Panel::Spans, cells);
     frame.render_widget(Paragraph::new(footer(view)), foot);
 }

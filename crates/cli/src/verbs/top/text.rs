@@ -35,15 +35,14 @@ pub(super) fn table(reading: &Reading, sort: Sort) -> String {
     if !rings.is_empty() {
         text.push_str(&format!("\n{}", rings.render()));
     }
-    match reading.open_spans.len() {
+    match reading.spans().len() {
+        0 if reading.open_spans.is_none() => {
+            text.push_str("\nopen spans: not known, there is no table of them\n");
+        }
         0 => {}
         count => {
             let mut spans = Table::new(SPANS);
-            reading
-                .open_spans
-                .iter()
-                .take(MOST_SPANS)
-                .for_each(|row| spans.row(span(reading, row)));
+            reading.spans().iter().take(MOST_SPANS).for_each(|row| spans.row(span(reading, row)));
             let more = count.saturating_sub(MOST_SPANS);
             let more = if more > 0 { format!("... and {more} more\n") } else { String::new() };
             text.push_str(&format!("\n{}{more}", spans.render()));

@@ -70,7 +70,7 @@ pub(super) struct Watch<'h> {
     /// Only for an ended session.
     newest: Option<(i64, u64)>,
     frequency: u64,
-    spans: Vec<SpanReport>,
+    spans: Option<Vec<SpanReport>>,
     metrics: Metrics,
     /// Losses of the whole session, and damage.
     lost: Vec<LossRow>,
@@ -95,7 +95,7 @@ impl<'h> Watch<'h> {
             until: [None; 2],
             newest: None,
             frequency: 0,
-            spans: Vec::new(),
+            spans: None,
             metrics: Metrics::default(),
             lost: Vec::new(),
             uncounted: 0,

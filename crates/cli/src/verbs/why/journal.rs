@@ -116,6 +116,7 @@ fn entry(why: &Why) -> Vec<u8> {
     let spans: Vec<String> = why
         .open_spans
         .iter()
+        .flatten()
         .map(|span| plain(&format!("{} {}", span.name, span.fields)))
         .collect();
     add("LASTWORDS_OPEN_SPANS", &spans.join("\n"));

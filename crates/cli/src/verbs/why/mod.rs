@@ -101,7 +101,8 @@ struct Why {
     /// The last event of level error that is no crash.
     last_error: Option<Line>,
     last_events: Vec<Line>,
-    open_spans: Vec<SpanReport>,
+    /// None if it is not known which spans were open.
+    open_spans: Option<Vec<SpanReport>>,
     /// Counters and histograms of a session.
     metrics: Option<Metrics>,
     #[serde(flatten)]
@@ -262,7 +263,7 @@ fn of_others(origin: &Arc<Origin>, traces: &[&Trace], outside: &Outside, events:
         uid: None,
         last_error: first.filter(|_| machine.is_none()).and_then(last_error),
         last_events: first.map(|first| last_events(first, events)).unwrap_or_default(),
-        open_spans: Vec::new(),
+        open_spans: Some(Vec::new()),
         metrics: None,
         lost: losses.words(),
         losses,

@@ -74,10 +74,11 @@ fn write(why: &Why, out: &mut dyn Write) -> io::Result<()> {
     if is_session {
         head("spans at work", out)?;
     }
-    if is_session && why.open_spans.is_empty() {
-        writeln!(out, "  none is recorded as open")?;
+    match why.open_spans.as_deref() {
+        Some([]) if is_session => writeln!(out, "  none is recorded as open")?,
+        Some(spans) => write_spans(spans, LIMIT, out)?,
+        None => writeln!(out, "  not known: there is no table of open spans")?,
     }
-    write_spans(&why.open_spans, LIMIT, out)?;
     head("lost", out)?;
     writeln!(out, "  {}", why.lost)?;
     head("look next", out)?;
