@@ -14,6 +14,8 @@ pub struct Origin<'a> {
     pub uuid: &'a str,
 }
 
+/// The metric with the time of the numbers, of sessions whose numbers are a copy.
+const AS_OF: &str = "lastwords_as_of_timestamp_seconds";
 /// Labels that the series themselves have.
 const RESERVED: [&str; 3] = ["session", "uuid", "le"];
 
@@ -27,6 +29,10 @@ type Key<'a> = (&'a str, bool);
 /// one more. A label `session`, `uuid` or `le` of the program becomes `exported_session` and so on, and
 /// one that begins with `__` becomes `exported__` and so on. Prometheus itself has values as floats, and
 /// rounds those above 2^53.
+///
+/// The time of numbers that are a copy ([`Metrics::as_of`]) is a gauge of its own,
+/// `lastwords_as_of_timestamp_seconds`. No sample has a timestamp: collectors of text files refuse
+/// those, and Prometheus does not take samples that are older than its newest block.
 ///
 /// ```
 /// use lastwords_render::metrics::{Origin, prometheus};
@@ -64,6 +70,22 @@ pub fn prometheus(sessions: &[(Origin<'_>, &Metrics)], out: &mut dyn Write) -> i
                 }
             }
         }
+    }
+    as_of(sessions, out)
+}
+
+/// Writes when copies of numbers were made.
+fn as_of(sessions: &[(Origin<'_>, &Metrics)], out: &mut dyn Write) -> io::Result<()> {
+    let times = sessions.iter().filter(|(_, metrics)| !metrics.is_empty());
+    let times = times.filter_map(|(origin, metrics)| Some((origin, metrics.as_of?)));
+    for (at, (origin, time)) in times.enumerate() {
+        if at == 0 {
+            writeln!(out, "# HELP {AS_OF} When the numbers of the session were copied.")?;
+            writeln!(out, "# TYPE {AS_OF} gauge")?;
+        }
+        let labels = series(origin, sessions.len() > 1, &Labels::new());
+        let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
+        writeln!(out, "{AS_OF}{{{labels}}} {seconds}.{rest:09}")?;
     }
     Ok(())
 }
@@ -124,7 +146,7 @@ fn names<'a>(sessions: &[(Origin<'_>, &'a Metrics)]) -> BTreeMap<Key<'a>, String
     let keys: BTreeSet<Key<'_>> = keys.collect();
     let is_valid = |(name, _): &Key<'_>| valid(name, true) == *name;
     let (first, then): (Vec<_>, Vec<_>) = keys.into_iter().partition(is_valid);
-    let mut used = BTreeSet::new();
+    let mut used = BTreeSet::from([AS_OF.to_owned()]);
     let mut names = BTreeMap::new();
     for key in first.into_iter().chain(then) {
         let mut name = valid(key.0, true);
@@ -204,6 +226,27 @@ h_bucket{session="shop",le="+Inf"} 3
 h_count{session="shop"} 3
 # TYPE h_count_ counter
 h_count_{session="shop"} 1
+"#;
+        assert_eq!(String::from_utf8_lossy(&text), expected);
+    }
+
+    #[test]
+    fn copies_have_their_times() {
+        let counter = |name: &str| Counter { name: name.to_owned(), labels: Vec::new(), value: 1 };
+        let as_of = |as_of| Metrics { counters: vec![counter(AS_OF)], as_of, ..Metrics::default() };
+        let all = [as_of(Some(1_764_520_000_000_000_007)), as_of(None), as_of(Some(5))];
+        let origin = |uuid| Origin { session: "shop", uuid };
+        let mut text = Vec::new();
+        let sessions: Vec<_> = ["a", "b", "c"].map(origin).into_iter().zip(&all).collect();
+        prometheus(&sessions, &mut text).expect("memory");
+        let expected = r#"# TYPE lastwords_as_of_timestamp_seconds_ counter
+lastwords_as_of_timestamp_seconds_{session="shop",uuid="a"} 1
+lastwords_as_of_timestamp_seconds_{session="shop",uuid="b"} 1
+lastwords_as_of_timestamp_seconds_{session="shop",uuid="c"} 1
+# HELP lastwords_as_of_timestamp_seconds When the numbers of the session were copied.
+# TYPE lastwords_as_of_timestamp_seconds gauge
+lastwords_as_of_timestamp_seconds{session="shop",uuid="a"} 1764520000.000000007
+lastwords_as_of_timestamp_seconds{session="shop",uuid="c"} 0.000000005
 "#;
         assert_eq!(String::from_utf8_lossy(&text), expected);
     }

@@ -2,6 +2,7 @@
 //! what was counted, whoever is killed, and says as of when.
 
 use crate::counters::{assert_counted, assert_numbers, start};
+use crate::prometheus::as_of_for_prometheus;
 use crate::record::names;
 use crate::stream::{Receiver, path};
 use crate::support::{Place, wait_until};
@@ -38,6 +39,8 @@ fn assert_as_of(place: &Place, folder: &str) {
             .says("what was counted after the last copy of the counters is unknown");
     }
     place.run(&["counters", folder]).prints("  as of 20");
+    let shown = as_of_for_prometheus(place, folder).expect("a time");
+    assert!((shown - as_of as f64 / 1e9).abs() < 1e-5, "{shown}");
     place.run(&["report", folder]).says("2 counters and 1 histogram: ").says("  as of 20");
     place.run(&["inspect", folder]).prints("  as of 20").prints("latency_ns");
     let why = place.json(&["why", folder, "--json"]);

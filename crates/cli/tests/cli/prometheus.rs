@@ -65,6 +65,16 @@ fn parsed(place: &Place, text: &str) -> Vec<Sample> {
     samples
 }
 
+/// The time of the numbers of an input with one session, in seconds since the epoch.
+pub(crate) fn as_of_for_prometheus(place: &Place, input: &str) -> Option<f64> {
+    let samples = parsed(place, &place.ok(&["counters", input, "--prometheus"]));
+    let name = "lastwords_as_of_timestamp_seconds";
+    let one = samples.iter().find(|sample| sample.name == name)?;
+    assert_eq!((one.kind.as_str(), one.labels.len()), ("gauge", 1), "{one:?}");
+    assert_eq!(one.labels["session"], "app");
+    Some(one.value)
+}
+
 #[test]
 fn the_text_for_prometheus_is_valid() {
     let place = Place::new();
