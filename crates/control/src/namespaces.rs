@@ -19,8 +19,9 @@ use std::time::Duration;
 use std::{ffi::OsStr, fs, io, thread};
 
 use lastwords::internals::regions::look_at_copy;
+use lastwords::internals::session_region::SessionRegion;
 use lastwords_folders::inside::{OwnedFolder, Root, split};
-use lastwords_folders::{PLACES_FILE, is_session_folder, name_of};
+use lastwords_folders::{ENDED_EARLY, PLACES_FILE, is_session_folder, name_of};
 
 use crate::sessions::{Summary, details};
 
@@ -368,6 +369,8 @@ fn session(base: &OwnedFolder, path: &Path, name: &Path, outside: &Outside) -> i
     let folder = base.folder(name)?;
     folder.check(0o077)?;
     let shown = path.join("session").display().to_string();
+    let is_cut = folder.file(Path::new(ENDED_EARLY)).is_ok();
+    let details = |view: &SessionRegion| details(view, is_cut);
     let details = match folder.file(Path::new("session")) {
         Ok(file) => look_at_copy(file.into(), &shown, details).map_err(|error| error.to_string()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(elsewhere(&folder, outside)),

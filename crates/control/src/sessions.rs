@@ -9,7 +9,7 @@ use lastwords_abi::session::{
     BACKEND_WORDS, CHANNEL_ADDED, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, word_of,
 };
 
-use lastwords_folders::{SnapshotState, name_of};
+use lastwords_folders::{SnapshotState, is_cut, name_of, unseen_end};
 use lastwords_ring::os;
 
 use crate::consume::Consumer;
@@ -38,9 +38,9 @@ pub enum State {
     Finished,
     /// The session's processes are of another pid namespace, and their state is not known here.
     Unknown,
-    /// The files are a copy of a session's files. A process of the session may have recorded when
-    /// they were copied, and nothing in them shows whether and how it ended. Nobody records in the
-    /// copy.
+    /// The files are a copy of a session's files, or were received over a network. A process of the
+    /// session may have recorded when they were copied, and nothing in them shows whether and how
+    /// it ended. Nobody records in the copy.
     Copied,
 }
 
@@ -80,6 +80,9 @@ pub struct Details {
     pub created: u64,
     /// How and when the session ended; none while a process records in it, or may.
     pub ended: Option<Ended>,
+    /// Why the end of a session that was received over a network is not known; none if it is, or if
+    /// the session was not received.
+    pub unseen_end: Option<&'static str>,
     /// Number of panics in the session that a panic hook saw.
     pub panics: u32,
     /// Number of ended sessions that retention removed when this one began.
@@ -189,7 +192,7 @@ fn usable() -> Result<Vec<Base>, Error> {
 
 fn summary(folder: &Folder) -> Summary {
     let name = name_of(&folder.name).to_owned();
-    let details = look(folder, details);
+    let details = look(folder, |view| details(view, is_cut(&folder.path)));
     let is_dead = |pid: &u32| !os::is_process_alive(*pid, 0);
     let gone_with = if details.is_err() { maker_of_memory(folder).filter(is_dead) } else { None };
     let details = details.map_err(|error| match gone_with {
@@ -232,6 +235,7 @@ fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
     let processes: Vec<_> = table.joined().map(process).collect();
     let any = |wanted| processes.iter().any(|process| process.life == wanted);
     let state = match view.control().finished.load(Acquire) {
+        1 if unseen_end(view.control().ending.load(Acquire), false).is_some() => State::Copied,
         1 => State::Finished,
         _ if any(Life::Alive) => State::Live,
         // A process that had marked its end was about to end.
@@ -245,9 +249,12 @@ fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
     (state, processes)
 }
 
-pub(crate) fn details(view: &SessionRegion) -> Details {
+/// Returns the details of a session. `is_cut`: it was received in a stream that ended early.
+pub(crate) fn details(view: &SessionRegion, is_cut: bool) -> Details {
     let (info, control) = (&view.info, view.control());
+    let unseen_end = unseen_end(control.ending.load(Acquire), is_cut);
     let (state, processes) = state(view);
+    let state = if is_cut { State::Copied } else { state };
     Details {
         uuid: view.uuid,
         state,
@@ -257,6 +264,7 @@ pub(crate) fn details(view: &SessionRegion) -> Details {
         uid: info.uid,
         created: info.created_realtime,
         ended: matches!(state, State::Finished | State::LeftOver).then(|| ending::read(view)),
+        unseen_end,
         panics: control.panics.load(Acquire),
         removed: control.removed.load(Relaxed),
         bytes: retention::bytes(view),
@@ -312,7 +320,7 @@ impl Handle {
     /// Returns the details of the session.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        let details = Ok(details(&self.regions.view));
+        let details = Ok(details(&self.regions.view, is_cut(&self.folder.path)));
         Summary {
             folder: self.folder.path.clone(),
             name: self.name(),

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::registry::{RECORDS_OFF, RegistryControl};
 use lastwords_abi::session::{
-    Control, ENDING_CLOSED, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, SNAPSHOT_OFF,
+    Control, ENDING_UNSEEN, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, SNAPSHOT_OFF,
 };
 use lastwords_abi::stream::{CONTROL_OFF, HalfControl, StreamControl, StreamInfo};
 use lastwords_abi::{region, registry};
@@ -136,7 +136,13 @@ impl SentSession {
     /// /proc.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.handle.state(), State::Finished | State::LeftOver | State::Copied)
+        self.has_ended() || self.handle.state() == State::Copied
+    }
+
+    /// Returns true if the session has ended, and its files show how. The processes are looked for
+    /// in /proc.
+    fn has_ended(&self) -> bool {
+        matches!(self.handle.state(), State::Finished | State::LeftOver)
     }
 
     /// Returns true if the session was ended by its process. This is a load; a session whose
@@ -418,12 +424,13 @@ impl SentSession {
         Ok(bytes)
     }
 
-    /// Returns the session region as that of a session that no process records in. `is_over`: the
-    /// session has ended by itself, and the copy has its own words of how.
+    /// Returns the session region as that of a session that no process records in. If the session
+    /// has ended, the copy has its words of how; else it says that nobody has seen the end.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn session(&self, is_over: bool) -> std::io::Result<Vec<u8>> {
+    pub fn session(&self) -> std::io::Result<Vec<u8>> {
+        let has_ended = self.has_ended();
         let view = &self.handle.regions.view;
         let (file, offset) = &self.session;
         let mut bytes = vec![0; usize::try_from(view.mapping.len()).unwrap_or(0)];
@@ -437,20 +444,18 @@ impl SentSession {
         {
             put(&mut bytes, at as usize, &vec![0; length]);
         }
-        if !is_over {
-            put(&mut bytes, control + offset_of!(Control, recording), &0u32.to_ne_bytes());
-            put(&mut bytes, control + offset_of!(Control, finished), &1u32.to_ne_bytes());
-            put(&mut bytes, control + offset_of!(Control, ending), &ENDING_CLOSED.to_ne_bytes());
-            put(
-                &mut bytes,
-                control + offset_of!(Control, ended_by),
-                &std::process::id().to_ne_bytes(),
-            );
-            put(
-                &mut bytes,
-                control + offset_of!(Control, ended),
-                &ClockKind::Realtime.now().to_ne_bytes(),
-            );
+        if !has_ended {
+            let words = [
+                (offset_of!(Control, recording), 0),
+                (offset_of!(Control, finished), 1),
+                (offset_of!(Control, ending), ENDING_UNSEEN),
+                (offset_of!(Control, ended_by), 0),
+            ];
+            for (field, word) in words {
+                put(&mut bytes, control + field, &u32::to_ne_bytes(word));
+            }
+            let now = ClockKind::Realtime.now().to_ne_bytes();
+            put(&mut bytes, control + offset_of!(Control, ended), &now);
         }
         Ok(bytes)
     }

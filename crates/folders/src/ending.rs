@@ -1,7 +1,30 @@
 //! How and when a session ended.
 
 use lastwords_abi::session as abi;
-use lastwords_abi::session::ENDING_NUMBER;
+use lastwords_abi::session::{ENDING_NUMBER, ENDING_UNSEEN};
+use std::path::Path;
+
+/// The file in a folder of a session that was received over a network whose stream ended early. It
+/// has the reason.
+pub const ENDED_EARLY: &str = "ended-early";
+
+/// Returns true if the folder is that of a received session whose stream ended early.
+#[must_use]
+pub fn is_cut(folder: &Path) -> bool {
+    folder.join(ENDED_EARLY).exists()
+}
+
+/// Returns why it is not known how a session that was received over a network ended; none if its
+/// sender saw its end, or if it was not received. `word` is [`abi::Control::ending`]; `is_cut`: its
+/// stream ended early, as [`is_cut`] says of its folder.
+#[must_use]
+pub fn unseen_end(word: u32, is_cut: bool) -> Option<&'static str> {
+    match is_cut {
+        true => Some("its stream ended early"),
+        false => (word & 0xff == ENDING_UNSEEN)
+            .then_some("its stream was ended before the session was seen to end"),
+    }
+}
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +114,17 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_that_the_sender_did_not_see_is_unknown() {
+        assert_eq!(Ending::from_word(ENDING_UNSEEN), None);
+        assert!(
+            unseen_end(ENDING_UNSEEN, false).is_some_and(|why| why.contains("was seen to end"))
+        );
+        let closed = Ending::Closed(None).word();
+        assert_eq!([closed, 0].map(|word| unseen_end(word, false)), [None, None]);
+        assert_eq!(unseen_end(closed, true), Some("its stream ended early"));
+    }
 
     #[test]
     fn each_ending_comes_back_from_its_word() {

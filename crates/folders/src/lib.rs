@@ -9,7 +9,7 @@ mod places;
 mod snapshot;
 
 pub use control_group::{CONTROL_GROUPS, ControlGroup, oom_kills};
-pub use ending::{Ended, Ending};
+pub use ending::{ENDED_EARLY, Ended, Ending, is_cut, unseen_end};
 pub use name::{is_session_folder, is_unique, name_of, unique_of};
 pub use places::{PLACES_FILE, Place, parse_places};
 pub use snapshot::SnapshotState;

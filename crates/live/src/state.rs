@@ -24,9 +24,12 @@ pub fn sessions_dir() -> PathBuf {
     dirs::base_path()
 }
 
-/// Returns why it is not known whether the session has ended; none if that is known.
+/// Returns why it is not known whether or how the session has ended; none if that is known.
 #[must_use]
 pub fn unknown_end(details: &Details) -> Option<String> {
+    if let Some(why) = details.unseen_end {
+        return Some(why.to_owned());
+    }
     let unknown = details.processes.iter().filter(|process| process.life == Life::Unknown);
     let pids: Vec<_> = unknown.map(|process| process.pid.to_string()).collect();
     let (of, pids) = (if pids.len() == 1 { "process" } else { "processes" }, pids.join(", "));

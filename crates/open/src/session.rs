@@ -1,7 +1,7 @@
 //! A session of lastwords that was found, and what its folder says of it.
 
 use crate::crash::{self, Crash};
-use lastwords_folders::Ended;
+use lastwords_folders::{ENDED_EARLY, Ended};
 use lastwords_render::redact::Redaction;
 use lastwords_session::{Session, ShowSpan};
 use std::fs::File;
@@ -19,7 +19,7 @@ pub struct FolderState {
     pub is_live: bool,
     /// The way and time of its end; none while a process records in it, or may.
     pub ended: Option<Ended>,
-    /// Why it is not known whether the session has ended; none if that is known.
+    /// Why it is not known whether or how the session has ended; none if that is known.
     pub unknown_end: Option<String>,
 }
 
@@ -47,9 +47,6 @@ pub struct RecoveredSession {
     pub(crate) crashes: OnceLock<Vec<Crash>>,
 }
 
-/// The file in a folder of a session that was received over a network whose stream ended early. It
-/// has the reason.
-pub const ENDED_EARLY: &str = "ended-early";
 /// Most bytes of the reason.
 const MOST_REASON: u64 = 4096;
 

@@ -103,9 +103,11 @@ fn control(
     let what = region.place();
     let r = Reader::new(&what, &bytes, region.order).based(at);
     info.recording = field!(r, 0, Control, recording, u32_at)? != 0;
-    info.finished = field!(r, 0, Control, finished, u32_at)? != 0;
     info.creates_channel = field!(r, 0, Control, channels_lock, u64_at)? != 0;
     info.ending = field!(r, 0, Control, ending, u32_at)?;
+    // A received copy of a session that may have gone on is finished, so that nobody joins it.
+    info.finished =
+        field!(r, 0, Control, finished, u32_at)? != 0 && info.ending & 0xff != abi::ENDING_UNSEEN;
     info.metrics_room =
         [field!(r, 0, Control, counters, u32_at)?, field!(r, 0, Control, histograms, u32_at)?];
     info.snapshot = Snapshot {

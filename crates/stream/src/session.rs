@@ -117,7 +117,7 @@ fn send_all(
         counted: None,
         count: flush,
     };
-    work.region(false)?;
+    work.region()?;
     work.counters(Some(ended))?;
     let mut looked = Instant::now();
     loop {
@@ -149,8 +149,8 @@ fn send_all(
 
 impl Work<'_> {
     /// Sends the session region.
-    fn region(&self, is_over: bool) -> anyhow::Result<()> {
-        let bytes = self.source.session(is_over).context("the session")?;
+    fn region(&self) -> anyhow::Result<()> {
+        let bytes = self.source.session().context("the session")?;
         self.part(1, 0, &bytes)
     }
 
@@ -387,7 +387,7 @@ impl Work<'_> {
         // The last copy has the time of the end, whether it changed or not.
         self.counted = None;
         self.counters(None)?;
-        self.region(self.source.is_over())?;
+        self.region()?;
         self.sender.end(&End { cpus: Vec::new(), bytes: self.sender.bytes() })?;
         Ok(self.sent)
     }

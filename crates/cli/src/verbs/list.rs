@@ -163,6 +163,9 @@ fn since(details: &Details) -> u64 {
 
 /// Returns how the session ended, or which processes record in it.
 fn state_text(details: &Details) -> String {
+    if details.unseen_end.is_some() {
+        return "end unknown".to_owned();
+    }
     let Some(ended) = &details.ended else {
         let stopped = if details.recording { "" } else { ", stopped" };
         let pids = pids(details);
@@ -359,6 +362,7 @@ fn data(summary: &Summary) -> Value {
         "snapshot": d.snapshot.word(),
         "bytes": d.bytes,
         "ended": d.ended.map(EndedReport),
+        "unknown_end": unknown_end(d),
         "panics": d.panics,
         "triggers": { "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed, "replaced": t.replaced },
         "retention_removed": d.removed,

@@ -8,7 +8,7 @@ use crate::session::{RecoveredSession, cut};
 use crate::{Body, Options, Origin};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
-use lastwords_folders::SnapshotState;
+use lastwords_folders::{SnapshotState, unseen_end};
 use lastwords_image as image;
 use lastwords_session::{Recovered, Session, sessions};
 use std::fs::Metadata;
@@ -105,11 +105,10 @@ pub(super) fn add(
         // A folder whose files were opened before is one that is not looked into by its path.
         let is_plain = location.files.is_empty() && shown.is_dir();
         let cut = is_plain.then(|| cut(shown)).flatten();
-        // The sender sends the end of the session last; until then, the copy is that of one that the
-        // sender closed.
-        let ended = of_it.and_then(|state| state.ended).filter(|_| cut.is_none());
-        let unknown_end = match &cut {
-            Some(_) => Some("its stream ended early".to_owned()),
+        let unseen_end = unseen_end(session.info().ending, cut.is_some());
+        let ended = of_it.and_then(|state| state.ended).filter(|_| unseen_end.is_none());
+        let unknown_end = match unseen_end {
+            Some(why) => Some(why.to_owned()),
             None => of_it.and_then(|state| state.unknown_end.clone()),
         };
         let is_live = of_it.is_some_and(|state| state.is_live);

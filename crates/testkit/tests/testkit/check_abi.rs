@@ -71,7 +71,7 @@ fn session_control_and_clock() {
         28 => offset_of!(C, panics), 32 => offset_of!(C, ended),
         40 => offset_of!(C, panicked), 48 => offset_of!(C, removed),
         0 => s::ENDING_NONE, 1 => s::ENDING_CLOSED, 2 => s::ENDING_ERROR, 3 => s::ENDING_PANIC, 4 => s::ENDING_SIGNAL,
-        5 => s::ENDING_EXIT, 1 << 16 => s::ENDING_NUMBER,
+        5 => s::ENDING_EXIT, 6 => s::ENDING_UNSEEN, 1 << 16 => s::ENDING_NUMBER,
         l::SNAPSHOT_AT => offset_of!(C, snapshot), 68 => offset_of!(C, snapshots),
         72 => offset_of!(C, snapshot_lock), 80 => offset_of!(C, snapshot_reader),
         88 => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),

@@ -33,6 +33,8 @@ pub(super) struct Reading {
     pub(super) state: State,
     /// How and when the session ended.
     pub(super) ended: Option<EndedReport>,
+    /// Why it is not known whether or how the session ended.
+    pub(super) unknown_end: Option<String>,
     /// Recording is switched on.
     pub(super) recording: bool,
     /// The moment of the reading, or of the newest event of an ended session, in nanoseconds since
@@ -353,6 +355,7 @@ pub(super) mod tests {
             folder: "/dev/shm/svc".to_owned(),
             state: State::Live,
             ended: None,
+            unknown_end: None,
             recording: true,
             at_ns: 3_500_000_000,
             interval,

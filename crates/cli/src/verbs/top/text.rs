@@ -63,12 +63,13 @@ pub(super) fn used(rings: &[RingRow]) -> impl Iterator<Item = &RingRow> {
 
 /// Returns what the session is, in a line.
 pub(super) fn head(reading: &Reading) -> String {
-    let state = match (reading.state, &reading.ended) {
-        (State::Live, _) if reading.recording => "live".to_owned(),
-        (State::Live, _) => "live, recording is stopped".to_owned(),
-        (State::Ended, Some(ended)) => ended::line(&ended.0),
-        (State::Ended, None) => "ended".to_owned(),
-        (State::Destroyed, _) => "removed".to_owned(),
+    let state = match (reading.state, &reading.ended, &reading.unknown_end) {
+        (State::Live, ..) if reading.recording => "live".to_owned(),
+        (State::Live, ..) => "live, recording is stopped".to_owned(),
+        (State::Ended, Some(ended), _) => ended::line(&ended.0),
+        (State::Ended, None, Some(why)) => format!("end unknown: {}", plain(why)),
+        (State::Ended, None, None) => "ended".to_owned(),
+        (State::Destroyed, ..) => "removed".to_owned(),
     };
     let which = if reading.state == State::Live { "in" } else { "before its newest event, in" };
     format!("{}: {state}; {which} {}", reading.session, duration(reading.interval.as_secs_f64()))

@@ -306,15 +306,14 @@ impl<'h> Watch<'h> {
             .reading
             .as_ref()
             .map_or(0, |last| self.step.snapshots.wrapping_sub(last.snapshots));
-        // The end of a session whose stream ended early is unknown.
-        let is_cut = self.folder.join(lastwords_open::ENDED_EARLY).exists();
-        let ended = details.as_ref().and_then(|details| details.ended).filter(|_| !is_cut);
+        let ended = details.as_ref().and_then(|details| details.ended);
         let reading = Reading {
             schema: SCHEMA,
             session: plain(&summary.name),
             folder: plain(&self.folder.display().to_string()),
             state,
             ended: ended.map(EndedReport),
+            unknown_end: details.as_ref().and_then(lastwords_live::unknown_end),
             recording: details.as_ref().is_some_and(|details| details.recording),
             at_ns: self.newest.map_or_else(|| self.now(), |(newest, _)| newest),
             interval,
