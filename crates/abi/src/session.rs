@@ -77,8 +77,8 @@ pub const ENDING_PANIC: u32 = 3;
 pub const ENDING_SIGNAL: u32 = 4;
 /// [`Control::ending`]: the process exited while the session was open; the number is its exit status, where it is known.
 pub const ENDING_EXIT: u32 = 5;
-/// [`Control::ending`]: the session was sent over a network, and its sender has not seen its end. Only
-/// copies at a receiver have this, with `finished`.
+/// [`Control::ending`]: nobody saw the end of the session in this copy, which was sent over a network
+/// or is a saved snapshot. Only copies have this, with `finished`.
 pub const ENDING_UNSEEN: u32 = 6;
 /// Set in [`Control::ending`] where its bits 8 to 15 hold a number.
 pub const ENDING_NUMBER: u32 = 1 << 16;

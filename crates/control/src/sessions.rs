@@ -38,9 +38,9 @@ pub enum State {
     Finished,
     /// The session's processes are of another pid namespace, and their state is not known here.
     Unknown,
-    /// The files are a copy of a session's files, or were received over a network. A process of the
-    /// session may have recorded when they were copied, and nothing in them shows whether and how
-    /// it ended. Nobody records in the copy.
+    /// The files are a copy of a session's files or a saved snapshot, or were received over a
+    /// network. A process of the session may have recorded when they were copied, and nothing in
+    /// them shows whether and how it ended. Nobody records in the copy.
     Copied,
 }
 

@@ -14,15 +14,15 @@ pub fn is_cut(folder: &Path) -> bool {
     folder.join(ENDED_EARLY).exists()
 }
 
-/// Returns why it is not known how a session that was received over a network ended; none if its
-/// sender saw its end, or if it was not received. `word` is [`abi::Control::ending`]; `is_cut`: its
+/// Returns why it is not known how a session ended that was received over a network, or that a
+/// trigger's snapshot was saved of; none if its sender saw its end, or if it is no such copy. `word` is [`abi::Control::ending`]; `is_cut`: its
 /// stream ended early, as [`is_cut`] says of its folder.
 #[must_use]
 pub fn unseen_end(word: u32, is_cut: bool) -> Option<&'static str> {
     match is_cut {
         true => Some("its stream ended early"),
         false => (word & 0xff == ENDING_UNSEEN)
-            .then_some("its stream was ended before the session was seen to end"),
+            .then_some("this copy was made before the session was seen to end"),
     }
 }
 

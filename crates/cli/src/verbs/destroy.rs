@@ -43,8 +43,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn left_over() -> anyhow::Result<Vec<PathBuf>> {
+    // Nobody records in a saved snapshot or in what was received.
     let is_over = |s: &Summary| {
-        s.details.as_ref().is_ok_and(|d| matches!(d.state, State::LeftOver | State::Finished))
+        s.details.as_ref().is_ok_and(|d| {
+            d.unseen_end.is_some() || matches!(d.state, State::LeftOver | State::Finished)
+        })
     };
     Ok(lastwords_control::list(None)?
         .into_iter()

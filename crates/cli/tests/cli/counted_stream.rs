@@ -151,7 +151,7 @@ fn a_stopped_sender_leaves_the_end_of_the_session_unknown() {
     assert_eq!(saved["ended_early"], Value::Null, "{saved}");
     let folder = folder(&place, &saved);
     assert_counted(&place, &folder);
-    assert_end_unknown(&place, &folder, "its stream was ended before the session was seen to end");
+    assert_end_unknown(&place, &folder, "this copy was made before the session was seen to end");
     program.kill();
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }

@@ -102,11 +102,21 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     place.ok(&["trigger", "remove", "shop:failed"]);
     let ran = place.run(&["trigger", "remove", "shop:failed"]);
     ran.has_status(1).says("no condition is called shop:failed");
+    // Of the session, which goes on, a snapshot has no end.
+    let unseen = "end unknown: this copy was made before the session was seen to end";
+    place.ok(&["why", "shop.snapshot-1"]).has(unseen);
+    place.ok(&["list", "shop.snapshot-1"]).has(unseen);
+    place.run(&["report", "shop.snapshot-1"]).says(unseen);
     // The copies outlive the program, and are removed like any ended session.
     child.kill();
     assert!(requests(&place, "shop.snapshot-2").contains(&second) || second < first + 50);
     place.ok(&["destroy", "shop.snapshot-1"]);
     place.run(&["report", "shop.snapshot-1"]).has_status(1);
+    let removed = place.ok(&["destroy", "--left-over"]);
+    assert!(
+        removed.contains("shop.snapshot-2") && removed.contains("shop.snapshot-3"),
+        "{removed}"
+    );
 }
 
 #[test]

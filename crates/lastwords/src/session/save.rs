@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::session::{
-    CHANNEL_ADDED, Channel, Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF,
+    CHANNEL_ADDED, Channel, Control, ENDING_UNSEEN, MAX_PROCESSES, Process, SNAPSHOT_OFF,
 };
 use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
@@ -180,8 +180,8 @@ fn later_channels(regions: &Regions) -> Vec<u32> {
         .collect()
 }
 
-/// Makes the copy of the session region one of an ended session whose live halves are those of the
-/// snapshot.
+/// Makes the copy of the session region one that nobody joins, whose live halves are those of the
+/// snapshot. The session goes on, so that the copy has no end.
 fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     let info = &regions.view.info;
     let at = |field: usize| u64::from(info.control_off) + field as u64;
@@ -191,8 +191,8 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     put(offset_of!(Control, recording), 0)?;
     put(offset_of!(Control, finished), 1)?;
     put(offset_of!(Control, snapshot), SNAPSHOT_OFF)?;
-    put(offset_of!(Control, ending), ENDING_CLOSED)?;
-    put(offset_of!(Control, ended_by), std::process::id())?;
+    put(offset_of!(Control, ending), ENDING_UNSEEN)?;
+    put(offset_of!(Control, ended_by), 0)?;
     file.write_all_at(&ClockKind::Realtime.now().to_ne_bytes(), at(offset_of!(Control, ended)))?;
     // The table may have channels that are younger than the snapshot.
     for id in later_channels(regions) {
