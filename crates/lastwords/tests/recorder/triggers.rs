@@ -90,7 +90,7 @@ fn each_of_two_errors_leaves_its_own_snapshot() {
         );
         assert_eq!(triggered(&session), Triggered { fired: 2, saved: 2, ..Triggered::default() });
         for copy in &folders {
-            assert_eq!(common::details(copy).state, lastwords_control::State::Finished);
+            assert_eq!(common::details(copy).state, lastwords_control::State::Copied);
             assert_eq!(common::lost(copy), 0);
             lastwords_control::destroy(copy).expect("removed like any session");
         }
