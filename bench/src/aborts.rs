@@ -21,7 +21,7 @@ use crate::sections::{
     SIGNALS, count_aborts, hide_known, interrupt_each, known_by_kernel, take_signals,
 };
 
-/// Who registers the area of a thread, and how long it is.
+/// The registrar of a thread's area, and the area's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Area {
     /// The C library registers it, if it is glibc 2.35 or newer.
@@ -50,7 +50,7 @@ impl Area {
     }
 }
 
-/// What happens to the threads that record.
+/// A disturbance of the threads that record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     /// One thread on one CPU, alone.
@@ -167,7 +167,7 @@ fn named<T: Copy>(all: &[(&str, T)], name: &str) -> Result<T> {
     found.map(|(_, it)| *it).ok_or_else(|| format!("no row `{name}`").into())
 }
 
-/// What a thread returns that recorded.
+/// The result of a thread that recorded.
 type Thread = std::result::Result<Counted, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Records so many events in all, in threads that are disturbed.

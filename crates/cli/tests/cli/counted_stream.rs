@@ -1,6 +1,7 @@
 //! `record --session -o ADDRESS` of a program that counts: `counters` of what the receiver has shows
 //! what was counted, whoever is killed, and says as of when.
 
+use crate::child::Running;
 use crate::counters::{assert_counted, assert_numbers, start};
 use crate::prometheus::as_of_for_prometheus;
 use crate::record::names;
@@ -9,6 +10,7 @@ use crate::support::{Place, ran, wait_until};
 use crate::user_stream::{ended, start_sender};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::process::Child;
 
 /// The received session, as an argument.
 fn folder(place: &Place, saved: &Value) -> String {
@@ -82,13 +84,20 @@ fn assert_end_unknown(place: &Place, folder: &str, why: &str) {
     ran(list).prints("\nend unknown  ");
 }
 
-#[test]
-fn a_killed_program_leaves_its_counters_at_the_receiver() {
+/// Starts a receiver, a program that counts and waits, and a sender of its session. Returns when
+/// the receiver has a copy of the counters.
+fn streamed() -> (Place, Receiver, Running, Child) {
     let place = Place::new();
-    let mut receiver = Receiver::at(&place);
-    let mut program = start(&place, "shm", "wait");
+    let receiver = Receiver::at(&place);
+    let program = start(&place, "shm", "wait");
     let sender = start_sender(&place, &receiver.address);
     wait_for_copy(&place);
+    (place, receiver, program, sender)
+}
+
+#[test]
+fn a_killed_program_leaves_its_counters_at_the_receiver() {
+    let (place, mut receiver, mut program, sender) = streamed();
     program.kill();
     ended(sender).has_status(0).says("nothing lost");
     let saved = receiver.next("saved-session");
@@ -106,11 +115,7 @@ fn a_killed_program_leaves_its_counters_at_the_receiver() {
 
 #[test]
 fn a_killed_sender_leaves_its_last_copy_at_the_receiver() {
-    let place = Place::new();
-    let mut receiver = Receiver::at(&place);
-    let mut program = start(&place, "shm", "wait");
-    let mut sender = start_sender(&place, &receiver.address);
-    wait_for_copy(&place);
+    let (place, mut receiver, mut program, mut sender) = streamed();
     sender.kill().expect("it lives");
     sender.wait().expect("it ends");
     let saved = receiver.next("saved-session");
@@ -121,11 +126,7 @@ fn a_killed_sender_leaves_its_last_copy_at_the_receiver() {
 
 #[test]
 fn a_killed_receiver_leaves_its_last_copy_to_the_next() {
-    let place = Place::new();
-    let mut receiver = Receiver::at(&place);
-    let mut program = start(&place, "shm", "wait");
-    let sender = start_sender(&place, &receiver.address);
-    wait_for_copy(&place);
+    let (place, mut receiver, mut program, sender) = streamed();
     receiver.child.kill();
     ended(sender).has_status(1);
     program.kill();
@@ -139,11 +140,7 @@ fn a_killed_receiver_leaves_its_last_copy_to_the_next() {
 /// The end of a session is known to a receiver only if its sender saw that end.
 #[test]
 fn a_stopped_sender_leaves_the_end_of_the_session_unknown() {
-    let place = Place::new();
-    let mut receiver = Receiver::at(&place);
-    let mut program = start(&place, "shm", "wait");
-    let sender = start_sender(&place, &receiver.address);
-    wait_for_copy(&place);
+    let (place, mut receiver, mut program, sender) = streamed();
     let pid = rustix::process::Pid::from_child(&sender);
     rustix::process::kill_process(pid, Signal::INT).expect("it lives");
     ended(sender).has_status(0).says("nothing lost");

@@ -74,7 +74,7 @@ fn a_full_disk_is_told_with_the_end_of_the_guest_and_its_spool() {
         "{said}"
     );
     assert!(why.matches(".stream: ").count() == 2, "{said}");
-    // What the host could not save is in its instance, and the disk is gone.
+    // The host's instance has the events that could not be saved, and the disk is gone.
     place.run(&["restore"]).has_status(0);
     agent.end();
     place.is_restored("the end");

@@ -97,7 +97,7 @@ impl Fields {
         Self { since, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
     }
 
-    /// Appends ` name=value` for each field, or that there is none.
+    /// Appends ` name=value` for each field, or says that there is none.
     pub(crate) fn write(
         &self,
         out: &mut Vec<u8>,

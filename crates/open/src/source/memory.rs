@@ -25,7 +25,7 @@ pub(crate) static MEMORY: Place = Place {
             opens: Opens::Place,
         },
         FileKind { words: "an ELF core", begins: |head, _| is_core(head), opens: Opens::Place },
-        // What cannot be read is refused with its name when it is opened.
+        // A form that cannot be read is refused by its name when it is opened.
         FileKind {
             words: "a kernel crash dump",
             begins: |head, _| {

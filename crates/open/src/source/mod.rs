@@ -50,7 +50,7 @@ static SOURCES: [&Place; 7] = [&SESSION, &MEMORY, &INSTANCE, &PERSISTENT, &TRACE
 
 /// A kind of place in which traces are.
 pub(crate) struct Place {
-    /// What its inputs are called where messages and `--help` list all inputs, each with an article.
+    /// The names of its inputs where messages and `--help` list all of them, each with an article.
     inputs: &'static [&'static str],
     /// The files of this kind that their first bytes tell.
     files: &'static [FileKind],
@@ -63,16 +63,16 @@ pub(crate) struct Place {
 
 /// A kind of files that their first bytes tell.
 pub(crate) struct FileKind {
-    /// What such a file is, with an article.
+    /// The name of such a file, with an article.
     words: &'static str,
     /// Returns true for the first bytes of such a file, of which there are up to 512, and its
     /// length.
     begins: fn(&[u8], u64) -> bool,
-    /// What opens it.
+    /// The way in which it is opened.
     opens: Opens,
 }
 
-/// What opens a file that its first bytes tell.
+/// The way in which a file is opened that its first bytes tell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opens {
     /// The place whose file it is.

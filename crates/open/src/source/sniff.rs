@@ -8,7 +8,7 @@ use std::path::Path;
 /// The number of bytes that are read.
 const HEAD: usize = 512;
 
-/// What a file is, as far as its first bytes tell.
+/// The kind of a file, as far as its first bytes tell.
 #[derive(Clone, Copy)]
 pub(crate) enum Beginning {
     /// A file of one of the places.
@@ -72,9 +72,9 @@ fn of_head(head: &[u8], len: u64) -> Option<Beginning> {
         (b"PERFILE2", "a file of perf"),
     ];
     let begins = |magic: &[u8]| head.starts_with(magic);
-    let known =
+    let mut known =
         SOURCES.into_iter().flat_map(|place| place.files.iter().map(move |file| (place, file)));
-    if let Some((place, file)) = known.into_iter().find(|(_, file)| (file.begins)(head, len)) {
+    if let Some((place, file)) = known.find(|(_, file)| (file.begins)(head, len)) {
         return Some(Beginning::Of(place, file));
     }
     if let Some((_, words)) = COMPRESSED.iter().find(|(magic, _)| begins(magic)) {

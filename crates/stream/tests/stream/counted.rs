@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-/// What every value of the histogram is.
+/// Each value of the histogram.
 const VALUE: u64 = 700;
 
 fn builder(place: &Place) -> Builder {
